@@ -412,7 +412,7 @@ fn an_interface_that_is_away_holds_up_no_other() {
 
         let host = third();
         wait_until("the third one", PATIENCE, || site.pings(&host, "10.71.3.1"));
-        assert_eq!(notes(&running, "third0.0"), "[]", "{mode}");
+        wait_until("it is there", PATIENCE, || notes(&running, "third0.0") == "[]");
         let routes = site.gateway.ip("route show 10.99.0.0/16").unwrap();
         assert!(routes.contains("via 10.71.3.2"), "{mode}: {routes}");
         let has_tagged =
@@ -461,7 +461,6 @@ set services fan-out listener sockets receiver r port 5515
 
 const CLIENT: &str = "\
 set interfaces third0 unit 0 family inet dhcp
-set interfaces third0 unit 0 family inet6 dhcp-client client-identifier duid-type duid-ll
 set security zones security-zone third interfaces third0.0
 ";
 
@@ -494,6 +493,10 @@ fn what_uses_an_interface_that_is_away_waits_for_it() {
         site.connect(&host, "third0", &["10.71.3.2/24"]);
         host
     };
+    let leave = |host: Netns| {
+        site.gateway.ip("link delete third0").unwrap();
+        drop(host);
+    };
     let mut running = site.start(&in_mode(&site, "tc", ""));
     running.forget_file();
     for (kind, text) in [
@@ -504,24 +507,28 @@ fn what_uses_an_interface_that_is_away_waits_for_it() {
         ("tunnels", [ALONE, TUNNELS]),
         ("an instance", [ALONE, INSTANCE]),
     ] {
+        if text.contains(&INSTANCE) && site.gateway.ip("link add vrf0 type vrf table 7").is_err() {
+            eprintln!("NOT TESTED: this kernel has no vrf");
+            continue;
+        }
         let host = third();
         // a start without `--wait` prefers the commit before where that needs no interface that is away
         let conf = in_mode(&site, "tc", &format!("set system host-name other\n{}", text.concat()));
         accepted(&site.commit(&conf));
         let conf = in_mode(&site, "tc", &text.concat());
         accepted(&site.commit(&conf));
-        drop(host);
-        let is_told = || notes(&running, "third0.0").contains("is not here");
+        leave(host);
+        let is_told = |running: &Gateway| notes(running, "third0.0").contains("is not here");
         wait_until(kind, PATIENCE, || {
             accepted(&site.commit(&conf));
-            is_told()
+            is_told(&running)
         });
         assert!(site.pings(&site.left, "10.71.2.2"), "{kind}");
         running.kill().unwrap();
         running.start().unwrap_or_else(|error| panic!("{kind}: {error:#}"));
         let host = third();
-        wait_until(kind, PATIENCE, || !is_told());
+        wait_until(kind, PATIENCE, || !is_told(&running));
         accepted(&site.commit(&conf));
-        drop(host);
+        leave(host);
     }
 }

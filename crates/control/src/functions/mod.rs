@@ -59,9 +59,10 @@ pub fn all(tools: &Tools) -> Vec<Box<dyn Function>> {
     let Tools { kernel, store, dataplane, in_force, devices_latest, audit, fan_out, gtpu, frr, dhcp } = tools;
     vec![
         Box::new(room::Room::new(dataplane)),
-        Box::new(fan_out::FanOut::new(fan_out)),
         Box::new(local::Local::new(kernel, dataplane)),
         Box::new(links::Links::new(kernel)),
+        // behind the addresses that its sockets are bound to
+        Box::new(fan_out::FanOut::new(fan_out)),
         Box::new(dhcp_server::DhcpServer::new(store)),
         Box::new(guard::Guard),
         Box::new(dhcp::Dhcp::new(dhcp)),

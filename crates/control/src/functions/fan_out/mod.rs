@@ -4,9 +4,12 @@ pub mod positions;
 mod report;
 pub mod service;
 
+use std::net::IpAddr;
+
 use sluice_fanout::metrics::Bound;
-use sluice_language::Config;
-use sluice_plan::{IngressHook, Plan};
+use sluice_language::config::Unit;
+use sluice_language::{Config, fan_out as language};
+use sluice_plan::{Environment, IngressHook, Plan};
 
 use self::service::FanOutService;
 use crate::functions::function::{Candidate, CommitError, Function, remaining};
@@ -32,9 +35,9 @@ impl Function for FanOut {
     }
 
     fn prepare(&mut self, candidate: &mut Candidate<'_>) -> Result<(), CommitError> {
-        let wanted = &candidate.config.fan_out;
-        self.metrics = self.service.prepare_metrics(wanted).map_err(CommitError::input)?;
-        self.service.apply_user(wanted).map_err(CommitError::input)
+        let wanted = possible(candidate.config, &candidate.plan.environment);
+        self.metrics = self.service.prepare_metrics(&wanted).map_err(CommitError::input)?;
+        self.service.apply_user(&wanted).map_err(CommitError::input)
     }
 
     fn apply(&mut self, candidate: &mut Candidate<'_>) -> Result<(), CommitError> {
@@ -45,17 +48,32 @@ impl Function for FanOut {
     fn abort(&mut self, candidate: &Candidate<'_>) -> Result<(), CommitError> {
         self.metrics = None;
         self.service.abandon(candidate.old.map(|old| &old.plan));
-        let old = candidate.old.map(|old| old.config.fan_out.clone()).unwrap_or_default();
+        let old = candidate.old.map(|old| possible(&old.config, &old.plan.environment)).unwrap_or_default();
         self.service.apply_user(&old).map_err(CommitError::machine)
     }
 
     fn retire(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
-        let wanted = &candidate.config.fan_out;
-        self.service.finish(&candidate.plan, wanted);
+        let wanted = possible(candidate.config, &candidate.plan.environment);
+        self.service.finish(&candidate.plan, &wanted);
         log(&candidate.plan);
-        let put = self.service.put_metrics(wanted, self.metrics.take());
+        let put = self.service.put_metrics(&wanted, self.metrics.take());
         remaining(put.map_err(|error| format!("the commit stands, but not its metrics: {error}")))
     }
+}
+
+/// Without what asks the kernel for interfaces that are not here, or for their addresses.
+fn possible(config: &Config, environment: &Environment) -> language::FanOut {
+    let absent = || config.interfaces.iter().filter(|interface| environment.is_absent(&interface.name));
+    let has = |unit: &Unit, ip: IpAddr| unit.inet.iter().chain(&unit.inet6).any(|own| own.addr == ip);
+    let is_away = |ip: IpAddr| absent().flat_map(|interface| &interface.units).any(|unit| has(unit, ip));
+    let leaves = |listener: &language::Listener| {
+        let by = listener.interface.as_deref().map(|unit| unit.split('.').next().unwrap_or(unit));
+        is_away(listener.bind.ip()) || absent().any(|interface| by == Some(interface.name.as_str()))
+    };
+    let mut wanted = config.fan_out.clone();
+    wanted.listeners.retain(|listener| listener.mode.is_kernel() || !leaves(listener));
+    wanted.metrics = wanted.metrics.filter(|address| !is_away(address.ip()));
+    wanted
 }
 
 /// In the manner of those who come from simpler tools.
