@@ -97,6 +97,7 @@ impl Dataplane {
         self.check_loaded(wanted)?;
         self.state.commit()?;
         links::remove_dead(&self.state.pin)?;
+        links::remove_away(&self.state.pin)?;
         let kind = if wanted.hook.xdp().is_some() { ObjectKind::Xdp } else { ObjectKind::Tc };
         let ingress = match gate {
             _ if wanted.hook == Hook::EgressOnly => None,
@@ -166,7 +167,7 @@ impl Dataplane {
     /// Devices with programs of this data plane, also those that an earlier daemon attached.
     pub fn attached(&self) -> Result<Vec<Attached>> {
         let mut devices: BTreeMap<u32, Vec<Pinned>> = BTreeMap::new();
-        for link in links::all(&self.state.pin)?.into_iter().filter(|link| link.details.ifindex != 0) {
+        for link in links::all(&self.state.pin)?.into_iter().filter(Pinned::is_here) {
             devices.entry(link.ifindex).or_default().push(link);
         }
         devices.into_iter().map(|(ifindex, links)| self.describe(ifindex, &links)).collect()

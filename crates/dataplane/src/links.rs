@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
+use sluice_libbpf::device::{self, XdpMode};
 use sluice_libbpf::{Link, LinkDetails, Target};
 
 use crate::error::{Doing, Result};
@@ -73,6 +74,22 @@ impl Pinned {
         Ok(Pinned { point, ifindex, path, details, link })
     }
 
+    /// Whether its device is of the calling thread's network namespace. One that has moved to another keeps its programs, and its
+    /// number as well, which a new device here may have by now.
+    pub fn is_here(&self) -> bool {
+        let holds = |target| {
+            device::tcx(self.ifindex, target)
+                .is_ok_and(|all| all.iter().any(|(_, link)| *link == self.details.id))
+        };
+        match self.point {
+            AttachPoint::TcxIn => holds(Target::TcxIngress),
+            AttachPoint::TcxOut => holds(Target::TcxEgress),
+            AttachPoint::Xdp => device::xdp(self.ifindex).is_ok_and(|state| {
+                state.mode == XdpMode::Several || state.program_id == self.details.program_id
+            }),
+        }
+    }
+
     pub fn update(&self, program: BorrowedFd<'_>) -> Result<()> {
         self.link.update(program).doing(|| format!("update link {}", self.path.display()))
     }
@@ -113,6 +130,15 @@ pub(crate) fn all(pin: &Path) -> Result<Vec<Pinned>> {
 pub(crate) fn remove_dead(pin: &Path) -> Result<()> {
     for link in all(pin)?.into_iter().filter(|link| link.details.ifindex == 0) {
         tracing::info!(link = %link.path.display(), "its device is gone; removing the link");
+        link.remove()?;
+    }
+    Ok(())
+}
+
+/// The same of those that have moved to another network namespace than the calling thread's: what arrives there is not ours.
+pub(crate) fn remove_away(pin: &Path) -> Result<()> {
+    for link in all(pin)?.into_iter().filter(|link| link.details.ifindex != 0 && !link.is_here()) {
+        tracing::info!(link = %link.path.display(), "its device is in another network namespace; removing the link");
         link.remove()?;
     }
     Ok(())

@@ -49,6 +49,8 @@ impl Target {
 /// What the kernel says of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkDetails {
+    /// The kernel's number of it.
+    pub id: u32,
     /// Of the program that it runs.
     pub program_id: u32,
     /// 0 = the device is gone.
@@ -104,7 +106,7 @@ impl Link {
             LinkTypeInfo::Tcx(tcx) => tcx.ifindex,
             _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "neither an XDP nor a tcx link")),
         };
-        Ok(LinkDetails { program_id: info.prog_id, ifindex })
+        Ok(LinkDetails { id: info.id, program_id: info.prog_id, ifindex })
     }
 }
 
@@ -143,7 +145,8 @@ mod tests {
             let id = |program: &OwnedFd| details(program).unwrap().id;
             let link = netns.enter(|| Link::attach(&first, ifindex, target)).unwrap().unwrap();
             assert_eq!(state(), XdpState { program_id: id(&first), mode });
-            assert_eq!(link.details().unwrap(), LinkDetails { program_id: id(&first), ifindex });
+            let found = link.details().unwrap();
+            assert_eq!(found, LinkDetails { id: found.id, program_id: id(&first), ifindex });
             let refused = netns.enter(|| Link::attach(&second, ifindex, target)).unwrap().unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy);
             link.update(&second).unwrap();

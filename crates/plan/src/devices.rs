@@ -14,12 +14,15 @@ pub struct Warning {
     pub text: String,
 }
 
-/// Frames of these never reach a unit, or reach two owners: refused by name.
+/// Frames of these never reach a unit, are none, or reach two owners: refused by name.
 pub(crate) fn refuse_owned(config: &Config, environment: &Environment) -> Result<(), PlanError> {
     let looked_at = |interface: &&Interface| units::is_looked_at(config, interface);
     for interface in config.interfaces.iter().filter(looked_at) {
         let netdev = units::netdev(environment, &interface.name)?;
         let name = interface.name.clone();
+        if netdev.headerless {
+            return Err(PlanError::NoEthernet { name, driver: netdev.driver.clone() });
+        }
         if let Some((master, kind)) = netdev.master.clone() {
             return Err(PlanError::Enslaved { name, master, kind });
         }

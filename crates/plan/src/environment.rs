@@ -40,6 +40,8 @@ pub struct NetDev {
     pub takes_redirected: bool,
     /// Addresses of a family of which the configuration gives it none (by DHCP, say), none of them link-local.
     pub learned: Vec<Prefix>,
+    /// Its packets have no Ethernet header, which the data plane reads (PPP, TUN, WireGuard, GRE, XFRM interfaces).
+    pub headerless: bool,
     /// It was configured before and is not here now. Its number is no device's: nothing arrives or leaves by it.
     pub absent: bool,
 }

@@ -226,6 +226,12 @@ pub enum PlanError {
     )]
     NoNativeXdp { name: String, driver: String },
     #[error(
+        "interface {name}{} has no Ethernet header in its packets, which Sluice reads: let another host end the tunnel or the \
+         PPP session, or give the device to the zone `management`, which is not judged",
+        if driver.is_empty() { String::new() } else { format!(" ({driver})") }
+    )]
+    NoEthernet { name: String, driver: String },
+    #[error(
         "interface {name} is a port of {kind} {master}, which takes its packets; configure {master} instead, or take {name} out of \
          it (`ip link set {name} nomaster`)"
     )]

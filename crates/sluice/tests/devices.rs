@@ -348,7 +348,7 @@ const THIRD: &str = "\
 set interfaces third0 unit 0 family inet address 10.71.3.1/24
 set interfaces trunk0 vlan-tagging
 set interfaces trunk0 unit 7 vlan-id 7 family inet address 10.71.7.1/24
-set routing-options static route 10.99.0.0/16 next-hop 10.71.3.2
+set routing-options static route 10.99.0.0/16 next-hop [ 10.71.3.2 10.71.2.2 ]
 set security zones security-zone third interfaces third0.0
 set security zones security-zone third interfaces trunk0.7
 set security zones security-zone third host-inbound-traffic system-services ping
@@ -388,6 +388,9 @@ fn an_interface_that_is_away_holds_up_no_other() {
             wait_until("the log tells", PATIENCE, || running.last_words().contains(gone));
         }
 
+        // with its device IPv4 takes the whole route away, unasked
+        let routes = || site.gateway.ip("route show 10.99.0.0/16").unwrap();
+        wait_until("the other gateway is left", PATIENCE, || routes().contains("via 10.71.2.2"));
         let commit = site.commit(&with_third);
         accepted(&commit);
         let said = stderr(&commit);
@@ -413,8 +416,9 @@ fn an_interface_that_is_away_holds_up_no_other() {
         let host = third();
         wait_until("the third one", PATIENCE, || site.pings(&host, "10.71.3.1"));
         wait_until("it is there", PATIENCE, || notes(&running, "third0.0") == "[]");
-        let routes = site.gateway.ip("route show 10.99.0.0/16").unwrap();
-        assert!(routes.contains("via 10.71.3.2"), "{mode}: {routes}");
+        wait_until("both gateways", PATIENCE, || {
+            ["10.71.3.2", "10.71.2.2"].iter().all(|gateway| routes().contains(&format!("via {gateway}")))
+        });
         let has_tagged =
             || site.gateway.ip("address show dev trunk0.7").is_ok_and(|a| a.contains("10.71.7.1"));
         wait_until("the tagged one", PATIENCE, has_tagged);
@@ -531,4 +535,62 @@ fn what_uses_an_interface_that_is_away_waits_for_it() {
         accepted(&site.commit(&conf));
         leave(host);
     }
+}
+
+/// Their packets begin with the IP header, and what is read as an Ethernet header would be part of it.
+#[test]
+fn devices_without_an_ethernet_header_are_refused() {
+    let site = Site::new("headerless");
+    let _running = site.start(&in_mode(&site, "tc", ""));
+    for (name, make) in [
+        ("tun0", "tuntap add tun0 mode tun"),
+        ("wg7", "link add wg7 type wireguard"),
+        ("gre7", "link add gre7 type gre local 10.71.2.1 remote 10.71.2.2"),
+    ] {
+        if site.gateway.ip(make).is_err() {
+            eprintln!("NOT TESTED: this kernel has no {name}");
+            continue;
+        }
+        let unit = format!("set interfaces {name} unit 0 family inet address 10.71.8.1/30\n");
+        let member = format!("set security zones security-zone third interfaces {name}.0\n");
+        for text in [format!("{unit}{member}"), unit.clone()] {
+            let refusal = refused(&site.commit(&in_mode(&site, "tc", &text)), 2);
+            assert!(refusal.contains(&format!("interface {name}")), "{refusal}");
+            assert!(refusal.contains("has no Ethernet header"), "{refusal}");
+        }
+        let management = "set security zones functional-zone management interfaces ";
+        accepted(&site.commit(&in_mode(&site, "tc", &format!("{unit}{management}{name}.0\n"))));
+    }
+}
+
+/// A device keeps its number in another network namespace, and a new one here may have the same.
+#[test]
+fn a_device_with_the_number_of_one_that_has_left_is_attached() {
+    for mode in ["tc", "xdp"] {
+        let site = Site::new(&format!("number{mode}"));
+        let gateway = &site.gateway;
+        [&site.left, &site.right].into_iter().for_each(for_xdp);
+        let _running = site.start(&in_mode(&site, mode, ""));
+        wait_until("it works", PATIENCE, || site.pings(&site.left, "10.71.2.2"));
+        let index = index_of(gateway, "right0");
+        let elsewhere = Netns::create(&format!("number{mode}-e")).unwrap();
+        gateway.ip(&format!("link set right0 netns {}", elsewhere.name())).unwrap();
+        site.right.ip("link set eth0 name old0").unwrap();
+        let peer = format!("type veth peer name eth0 netns {}", site.right.name());
+        gateway.ip(&format!("link add right0 index {index} {peer}")).unwrap();
+        for_xdp(&site.right);
+        for line in ["address flush dev old0", "address add 10.71.2.2/24 dev eth0", "link set eth0 up"] {
+            site.right.ip(line).unwrap();
+        }
+        site.right.ip("route replace default via 10.71.2.1 onlink dev eth0").unwrap();
+        wait_until(mode, PATIENCE, || site.pings(&site.left, "10.71.2.2"));
+        assert_eq!(index_of(gateway, "right0"), index);
+        let left = elsewhere.ip("-details link show dev right0").unwrap();
+        assert!(!left.contains("prog/xdp"), "{mode}: {left}");
+    }
+}
+
+fn index_of(netns: &Netns, device: &str) -> String {
+    let shown = netns.ip(&format!("-oneline link show dev {device}")).unwrap();
+    shown.split(':').next().unwrap().to_owned()
 }

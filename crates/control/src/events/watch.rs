@@ -305,7 +305,13 @@ impl Changes<'_> {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
-        match changes::restore(&self.shared.kernel, &self.shared.active().plan.kernel) {
+        let plan = &self.shared.active().plan;
+        // one that is new has no programs yet: a commit comes that attaches them
+        let is_new = |link: &Link| {
+            let mut known = plan.attachments.iter().filter(|known| known.device == link.name);
+            known.any(|known| known.ifindex != link.index)
+        };
+        match changes::restore(&self.shared.kernel, &plan.kernel, is_new) {
             Ok((restored, lacks)) => {
                 restored.iter().for_each(|what| tracing::info!("put back: {what}"));
                 !lacks

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use nix::net::if_::if_nametoindex;
 use sluice_dataplane::{Attached, Attachment, Dataplane, Hook, Hooks, Renumbered, Variant};
 use sluice_plan::{Ids, IngressHook, Plan};
 
@@ -28,6 +29,20 @@ impl Programs {
             self.dataplane.attach_behind(&wanted(attachment), alone)?;
         }
         Ok(())
+    }
+
+    /// Every device that is still here, also when one of them fails: the others have programs that the old generation
+    /// does not know.
+    fn attach_again(&self, plan: &Plan) -> Result<(), CommitError> {
+        let mut first = Ok(());
+        for attachment in plan.attachments.iter().filter(|attachment| is_here(attachment)) {
+            let alone = plan.gate.alone(&attachment.device);
+            if let Err(error) = self.dataplane.attach_behind(&wanted(attachment), alone) {
+                tracing::error!(interface = attachment.device, %error, "not as before");
+                first = first.and(Err(error.into()));
+            }
+        }
+        first
     }
 
     fn detach_left(&self, plan: &Plan) -> Vec<String> {
@@ -73,12 +88,11 @@ impl Function for Programs {
             self.dataplane.detach(attachment.ifindex)?;
         }
         let back = self.in_force.lock().as_ref().map(|(loaded, _)| self.dataplane.switch(loaded));
-        if let Some(old) = candidate.old.filter(|_| back.is_some()) {
-            self.attach(&old.plan)?;
-            self.dataplane.grace()?;
-            self.dataplane.retire_idle()?;
-        }
-        Ok(())
+        let Some(old) = candidate.old.filter(|_| back.is_some()) else { return Ok(()) };
+        let attached = self.attach_again(&old.plan);
+        self.dataplane.grace()?;
+        self.dataplane.retire_idle()?;
+        attached
     }
 
     fn retire(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
@@ -131,6 +145,10 @@ fn hooks_of(variants: usize, devices: impl Iterator<Item = (Hook, Option<u32>)>)
         }
     }
     all
+}
+
+fn is_here(attachment: &sluice_plan::Attachment) -> bool {
+    if_nametoindex(attachment.device.as_str()).is_ok_and(|index| index == attachment.ifindex)
 }
 
 fn wanted(attachment: &sluice_plan::Attachment) -> Attachment {

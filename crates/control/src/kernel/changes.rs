@@ -294,8 +294,12 @@ impl Drop for Changes {
 
 /// Puts back what a plan wants and the kernel has lost since: with a link that was down go its IPv6 addresses, routes
 /// and proxied addresses, with one that was in another namespace all of its settings. Says what, and whether something
-/// could not be put back yet.
-pub fn restore(kernel: &Kernel, wants: &KernelWants) -> Result<(Vec<String>, bool), KernelError> {
+/// could not be put back yet. Devices of `unjudged` get nothing: this host would answer on them whoever asks.
+pub fn restore(
+    kernel: &Kernel,
+    wants: &KernelWants,
+    unjudged: impl Fn(&Link) -> bool,
+) -> Result<(Vec<String>, bool), KernelError> {
     // what stands in the way of instances is nothing to the rest
     let (mut restored, lacks) = match restore_instances(kernel, wants) {
         Ok(restored) => (restored, false),
@@ -306,7 +310,8 @@ pub fn restore(kernel: &Kernel, wants: &KernelWants) -> Result<(Vec<String>, boo
     };
     restored.extend(settings(wants));
     let links = kernel.links()?;
-    let up = links.iter().filter(|l| l.up).map(|l| (l.name.as_str(), l.index)).collect();
+    let up = links.iter().filter(|link| link.up && !unjudged(link));
+    let up = up.map(|link| (link.name.as_str(), link.index)).collect();
     let mut restoring = Restoring { kernel, wants, up, restored, lacks };
     restoring.addresses()?;
     restoring.connected()?;
@@ -383,19 +388,32 @@ impl Restoring<'_> {
         let all = links.iter().map(|l| (l.name.clone(), l.index)).collect();
         let present = routes(self.kernel, &all)?;
         for route in &self.wants.routes {
-            let is_up = match &route.target {
-                RouteVia::Gateways(gateways) => gateways
-                    .iter()
-                    .any(|g| g.device.as_deref().is_none_or(|device| self.index(device).is_some())),
-                RouteVia::Device(device) | RouteVia::Instance(Some(device)) => self.index(device).is_some(),
-                RouteVia::Discard | RouteVia::Reject | RouteVia::Instance(None) => true,
+            let Some(usable) = self.usable(route) else { continue };
+            let has = |wanted: &RouteWant| {
+                present.iter().any(|present| present.is_in_place_of(wanted) && same(present, wanted))
             };
-            if is_up && !present.iter().any(|present| present.is_in_place_of(route) && same(present, route)) {
-                let put = self.kernel.put_route(route, |name| self.index(name));
-                self.note(format!("route {}", kernel::route_text(route)), put);
+            if !has(route) && !has(&usable) {
+                let put = self.kernel.put_route(&usable, |name| self.index(name));
+                self.note(format!("route {}", kernel::route_text(&usable)), put);
             }
         }
         Ok(())
+    }
+
+    /// By the devices that are up. IPv4 takes a shared route away as a whole when one of its devices goes, and nothing of it
+    /// can be put back by that one.
+    fn usable(&self, route: &RouteWant) -> Option<RouteWant> {
+        let is_up = |device: &str| self.index(device).is_some();
+        let target = match &route.target {
+            RouteVia::Gateways(gateways) => {
+                let left = gateways.iter().filter(|gateway| gateway.device.as_deref().is_none_or(is_up));
+                RouteVia::Gateways(left.cloned().collect())
+            }
+            RouteVia::Device(device) | RouteVia::Instance(Some(device)) if !is_up(device) => return None,
+            target => target.clone(),
+        };
+        let is_none = matches!(&target, RouteVia::Gateways(left) if left.is_empty());
+        (!is_none).then(|| RouteWant { target, ..route.clone() })
     }
 
     fn proxied(&mut self) -> Result<(), KernelError> {

@@ -88,6 +88,7 @@ fn of_links(
             sender: None,
             takes_redirected: false,
             learned: learned.get(&link.index).cloned().unwrap_or_default(),
+            headerless: link.headerless,
             absent: false,
         };
         environment.netdevs.insert(link.name.clone(), netdev);

@@ -2,7 +2,7 @@
 
 use futures_util::TryStreamExt;
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVrf, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+    InfoData, InfoKind, InfoVrf, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
 };
 use rtnetlink::{LinkUnspec, LinkVeth};
 
@@ -32,6 +32,8 @@ pub struct Link {
     pub lower_namespace: Option<i32>,
     /// Of a VRF device.
     pub table: Option<u32>,
+    /// Its packets have no Ethernet header.
+    pub headerless: bool,
     /// Sluice made it: it carries [`PAIR_ALIAS`] or [`INSTANCE_ALIAS`].
     pub ours: bool,
 }
@@ -113,6 +115,7 @@ fn parse_link(message: &LinkMessage) -> Link {
         index: message.header.index,
         up: message.header.flags.contains(LinkFlags::Up),
         running: message.header.flags.contains(LinkFlags::LowerUp),
+        headerless: !matches!(message.header.link_layer_type, LinkLayerType::Ether | LinkLayerType::Loopback),
         ..Default::default()
     };
     let (mut low, mut high) = (0, 0);

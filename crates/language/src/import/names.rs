@@ -50,17 +50,27 @@ const INNER: &[(&str, &str)] = &[
     ("lo", "addresses of the gateway itself belong on a device: name one for it, such as a dummy"),
     ("lsq-", "there are no services cards"),
     ("lt-", "there is one table of routes"),
-    ("pp", "Sluice speaks no PPPoE: let pppd make the device, and name it for this interface"),
-    ("dl", "Sluice speaks no PPP: let the host make the device, and name it for this interface"),
+    (
+        "pp",
+        "Sluice speaks no PPPoE, and a PPP device has no Ethernet header: let the modem in front end the session",
+    ),
+    (
+        "dl",
+        "Sluice speaks no PPP, whose devices have no Ethernet header: let the modem in front end the session",
+    ),
     ("sp-", "there are no services cards"),
     ("ms-", "there are no services cards"),
-    ("st", "Sluice builds no tunnels: let strongSwan make an XFRM interface, and name it for this one"),
+    (
+        "st",
+        "Sluice builds no tunnels, and an XFRM interface has no Ethernet header: let another host end them",
+    ),
     ("swfab", "there is no cluster"),
     ("vlan", "Sluice does not switch: make a Linux bridge, and name it for this interface"),
     ("vme", "the router's own management port: leave the device to the host"),
 ];
 
-const TUNNEL: &str = "Sluice builds no tunnels: let the host make the device, and name it for this interface";
+const TUNNEL: &str =
+    "Sluice builds no tunnels, and a device of one has no Ethernet header: let another host end it";
 
 fn inner(name: &str) -> Option<&'static str> {
     let is_unit = |rest: &str| rest.chars().all(|c| c.is_ascii_digit() || c == '/');
