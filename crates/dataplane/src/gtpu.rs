@@ -414,7 +414,8 @@ impl Gtpu {
         let before: Vec<GtpuLine> = [line].into_iter().chain(below.iter().map(|(_, down)| *down)).collect();
         let blocks = blocks_of(&before);
         // what passed of flows goes on with them
-        let stays = blocks.len() == 1 && self.filters_of(line.decision) == rules.filters;
+        let filters = [self.filters_of(line.decision), rules.filters];
+        let stays = blocks.len() == 1 && self.have_same_flows(&mut book, filters);
         let block = if stays { blocks[0] } else { self.take_block(&mut book, rules)? };
         let decided = self.decide(&mut book, tunnel, rules, before.len() as u32);
         let decision = decided.inspect_err(|_| {
