@@ -402,6 +402,41 @@ fn sessions_and_usage_outlive_a_daemon_that_is_killed() {
     balances(&gateway);
 }
 
+/// Nobody has asked for that configuration, and the next commit may be the one that was meant.
+#[test]
+fn a_start_that_falls_back_puts_sessions_aside() {
+    let site = Site::new("gtpu-back");
+    let mut gateway = site.start(&site.write("a.conf", ""));
+    let extra = Netns::create("gtpu-back-x").unwrap();
+    site.connect(&extra, "extra0", &[]);
+    let more = "set interfaces extra0 unit 0 family inet address 10.71.9.1/24\n\
+                set security zones security-zone right interfaces extra0.0\n";
+    let whole = site.write("b.conf", &format!("{PLANE}{more}"));
+    accepted(&site.commit(&whole));
+    let carol = json!({ "name": "carol", "address": "10.45.0.4", "peer": "10.71.1.2", "peer_teid": 0x2004 });
+    changed(&site, "add-gtp-u-sessions", &json!([bob(Some(0x1002)), carol]));
+    gateway.kill().unwrap();
+    site.gateway.ip("link del extra0").unwrap();
+    for _ in 0..2 {
+        gateway.start().unwrap();
+        let said = accepted(&site.sluice(&["show", "system"]));
+        assert!(said.contains("worked, ") || names(&gateway).is_empty(), "{said}");
+        assert!(names(&gateway).is_empty());
+        gateway.kill().unwrap();
+    }
+    gateway.start().unwrap();
+    changed(&site, "remove-gtp-u-sessions", &json!({ "name": "carol" }));
+    site.connect(&extra, "extra0", &[]);
+    accepted(&site.commit(&whole));
+    assert_eq!(names(&gateway), ["bob"]);
+    let session = &gateway.json("/api/gtp-u/sessions?name=bob").unwrap()["sessions"][0];
+    assert_eq!((&session["teid"], &session["qfi"]), (&0x1002.into(), &9.into()), "{session}");
+    // what an operator commits ends them
+    accepted(&site.commit(&site.write("c.conf", "")));
+    accepted(&site.commit(&whole));
+    assert!(names(&gateway).is_empty());
+}
+
 const APART: &str = "\
 set services gtp-u rules apart qfi 5
 set services gtp-u rules apart flow far precedence 5

@@ -56,6 +56,8 @@ struct Book {
     journal: Journal,
     /// Made over the API.
     made: BTreeMap<String, MobileSession>,
+    /// And of those what has no place in the configuration that a start fell back to: only an operator's commit ends it.
+    aside: Vec<MobileSession>,
     /// Of sessions whose usage is told of.
     meters: BTreeMap<String, Meter>,
     /// Since this process began.
@@ -165,6 +167,7 @@ impl Sessions {
         Self(Mutex::new(Book {
             journal,
             made,
+            aside: vec![],
             meters,
             reports: 0,
             ended: vec![],
@@ -186,7 +189,7 @@ impl Sessions {
     pub fn wanted(&self, config: &Config) -> usize {
         let book = self.book();
         let stays = |session: &&MobileSession| config.gtp_u.place(session).is_ok();
-        config.gtp_u.sessions.len() + book.made.values().filter(stays).count()
+        config.gtp_u.sessions.len() + book.written().filter(stays).count()
     }
 
     /// Makes all sessions that are asked for, or none of them.
@@ -322,6 +325,8 @@ impl Sessions {
             book.drop_made(name);
             book.meters.remove(name);
         });
+        let names: HashSet<String> = names.into_iter().collect();
+        book.aside.retain(|session| !names.contains(&session.name));
         let gtpu = dataplane.gtpu()?;
         let numbers: Vec<u32> = teids.iter().filter_map(|teid| gtpu.find_teid(*teid)).collect();
         let records = dataplane.remove_gtpu(&numbers)?;
@@ -334,10 +339,17 @@ impl Sessions {
 
     /// After a commit, and when the daemon starts: the data plane has the sessions of the configuration, and those made over the
     /// API that have a place in it. Those that stay as they are go on; says which have ended, and what could not be done.
-    pub fn reconcile(&self, dataplane: &Dataplane, config: &Config, plan: &Plan) -> Vec<String> {
+    /// With `falls_back` nobody has asked for this configuration, and what has no place in it is only put aside.
+    pub fn reconcile(
+        &self,
+        dataplane: &Dataplane,
+        (config, plan): (&Config, &Plan),
+        falls_back: bool,
+    ) -> Vec<String> {
         let mut book = self.book();
         let mut former = Former { names: std::mem::take(&mut book.names), ..Former::default() };
-        let mut remains = book.end_misfits(config, &mut former);
+        let mut remains = book.put_back();
+        remains.extend(book.end_misfits(config, &mut former, falls_back));
         book.learn(config, plan);
         book.meter_configured(dataplane.gtpu().ok(), now(), &mut former);
         let wants = book.wants(plan);
@@ -445,7 +457,16 @@ impl Book {
     }
 
     fn is_known(&self, name: &str) -> bool {
-        self.made.contains_key(name) || self.configured.contains_key(name)
+        self.made.contains_key(name) || self.configured.contains_key(name) || self.is_aside(name)
+    }
+
+    fn is_aside(&self, name: &str) -> bool {
+        self.aside.iter().any(|session| session.name == name)
+    }
+
+    /// Made over the API, whether or not they have a place.
+    fn written(&self) -> impl Iterator<Item = &MobileSession> {
+        self.made.values().chain(&self.aside)
     }
 
     fn made_by_name(&self, name: &str) -> Result<&MobileSession, GtpuError> {
@@ -464,19 +485,20 @@ impl Book {
     /// Names of the sessions that shall end.
     fn picked(&self, request: &GtpuRemoveRequest) -> Result<Vec<String>, GtpuError> {
         match (&request.name, &request.peer, request.all) {
+            (Some(name), None, false) if self.is_aside(name) => Ok(vec![name.clone()]),
             (Some(name), None, false) => self.made_by_name(name).map(|_| vec![name.clone()]),
             (None, Some(peer), false) => {
                 let peer: IpAddr = address(peer, "peer").map_err(GtpuError::Bad)?;
                 let leads_there = |session: &&MobileSession| session.peer == peer;
-                Ok(self.made.values().filter(leads_there).map(|session| session.name.clone()).collect())
+                Ok(self.written().filter(leads_there).map(|session| session.name.clone()).collect())
             }
-            (None, None, true) => Ok(self.made.keys().cloned().collect()),
+            (None, None, true) => Ok(self.written().map(|session| session.name.clone()).collect()),
             _ => Err(GtpuError::Bad("name exactly one of name, peer and all".to_owned())),
         }
     }
 
     /// Sessions made over the API that have no place in a configuration, or collide with one that it has.
-    fn end_misfits(&mut self, config: &Config, former: &mut Former) -> Vec<String> {
+    fn end_misfits(&mut self, config: &Config, former: &mut Former, falls_back: bool) -> Vec<String> {
         let own = &config.gtp_u.sessions;
         let names: HashMap<&str, &MobileSession> = own.iter().map(|own| (own.name.as_str(), own)).collect();
         let teids: HashMap<u32, &str> = own.iter().map(|own| (own.teid, own.name.as_str())).collect();
@@ -498,18 +520,53 @@ impl Book {
         };
         let ended: Vec<(String, String)> =
             self.made.values().filter_map(|session| Some((session.name.clone(), cause(session)?))).collect();
-        let lines: Vec<Line> = ended.iter().map(|(name, _)| Line::End(name.clone())).collect();
-        if !lines.is_empty()
-            && let Err(error) = self.journal.write(&lines)
-        {
-            tracing::error!(%error, "sessions that have ended are still written down");
+        if falls_back {
+            for (name, _) in &ended {
+                let session = self.drop_made(name);
+                former.names.extend(session.iter().map(|session| (session.teid, session.name.clone())));
+                self.aside.extend(session);
+            }
+            let text = |(name, why): &(String, String)| {
+                format!("GTP-U session `{name}` waits for a commit that has a place for it: {why}")
+            };
+            return ended.iter().map(text).collect();
         }
+        self.write_ends(ended.iter().map(|(name, _)| name));
         for (name, _) in &ended {
             former.names.extend(self.drop_made(name).map(|session| (session.teid, session.name)));
             former.meters.extend(self.meters.remove_entry(name));
         }
         let text = |(name, why): &(String, String)| format!("GTP-U session `{name}` has ended: {why}");
         ended.iter().map(text).collect()
+    }
+
+    fn write_ends<'a>(&mut self, names: impl Iterator<Item = &'a String>) {
+        let lines: Vec<Line> = names.cloned().map(Line::End).collect();
+        if !lines.is_empty()
+            && let Err(error) = self.journal.write(&lines)
+        {
+            tracing::error!(%error, "sessions that have ended are still written down");
+        }
+    }
+
+    /// Sessions that were put aside are there again, but for those whose TEID or address another one has by now.
+    fn put_back(&mut self) -> Vec<String> {
+        let aside = std::mem::take(&mut self.aside);
+        if aside.is_empty() {
+            return vec![];
+        }
+        let teids: HashSet<u32> = self.made.values().map(|session| session.teid).collect();
+        let subscribers: HashSet<IpAddr> = self.made.values().flat_map(subscriber).collect();
+        let (taken, free): (Vec<MobileSession>, Vec<MobileSession>) =
+            aside.into_iter().partition(|session| {
+                teids.contains(&session.teid) || subscriber(session).any(|own| subscribers.contains(&own))
+            });
+        free.into_iter().for_each(|session| self.put_made(session));
+        self.write_ends(taken.iter().map(|session| &session.name));
+        let text = |session: &MobileSession| {
+            format!("GTP-U session `{}` has ended: another one has its TEID or address by now", session.name)
+        };
+        taken.iter().map(text).collect()
     }
 
     fn learn(&mut self, config: &Config, plan: &Plan) {
@@ -619,7 +676,8 @@ impl Book {
     fn meter_configured(&mut self, gtpu: Option<&Gtpu>, now: Time, former: &mut Former) {
         let own = &self.config.sessions;
         let new: Vec<Meter> = own.iter().filter_map(|session| self.new_meter(gtpu, session, now)).collect();
-        let is_gone = |name: &&String| self.session(name).is_none();
+        let aside: HashSet<&String> = self.aside.iter().map(|session| &session.name).collect();
+        let is_gone = |name: &&String| self.session(name).is_none() && !aside.contains(name);
         let gone: Vec<String> = self.meters.keys().filter(is_gone).cloned().collect();
         let ends = gone.iter().cloned().map(Line::End);
         let lines: Vec<Line> = ends.chain(new.iter().cloned().map(Line::Meter)).collect();
@@ -694,10 +752,10 @@ impl Book {
     }
 
     fn tidy(&mut self) {
-        let Self { journal, made, meters, .. } = self;
-        let sessions = made.values().map(|session| Line::Put(request_of(session)));
+        let Self { journal, made, aside, meters, .. } = self;
+        let sessions = made.values().chain(&*aside).map(|session| Line::Put(request_of(session)));
         let meters = meters.values().cloned().map(Line::Meter);
-        if let Err(error) = journal.tidy(made.len() + meters.len(), sessions.chain(meters)) {
+        if let Err(error) = journal.tidy(made.len() + aside.len() + meters.len(), sessions.chain(meters)) {
             tracing::warn!(%error, "the list of GTP-U sessions could not be written anew");
         }
     }
