@@ -36,10 +36,14 @@
 #define MAX_GTPU_FILTERS 512    /* sets of flows; 0 = none */
 #define MAX_GTPU_SESSIONS 4194304
 #define REPLY_RATE_PER_ZONE 1000 /* ICMP errors and resets a second and zone, burst of the same size */
-/* Buckets of a zone's answers: those of most; of what tells a path's MTU; of Echo (TS 29.281 7.2). */
+/*
+ * Buckets of a zone's answers: those of most; of what tells a path's MTU; of Echo (TS 29.281 7.2). Error Indications
+ * (7.3.1) that come in are told of as often.
+ */
 #define REPLY_BUCKET_TOO_BIG MAX_ZONES
 #define REPLY_BUCKET_ECHO (2 * MAX_ZONES)
-#define REPLY_BUCKETS (3 * MAX_ZONES)
+#define REPLY_BUCKET_ERROR (3 * MAX_ZONES)
+#define REPLY_BUCKETS (4 * MAX_ZONES)
 /*
  * New neighbours a second and zone that packets may ask for, burst of the same size (RFC 6583 6.2). The kernel asks
  * three seconds for each, and has room for 1,024 by default.

@@ -183,7 +183,8 @@ static __always_inline int gtpu_of_session(hook_ctx *ctx, struct handover *h, st
 	struct gtpu_rules *rules = gtpu_rules_of(decision);
 
 	if (!line || !GTPU_DECISION_RULES(decision) || !rules) {
-		work->answer = data ? GTPU_ANSWER_ERROR : GTPU_ANSWER_NONE;
+		/* 7.3.1: of a TEID that is not all zeros */
+		work->answer = data && work->teid ? GTPU_ANSWER_ERROR : GTPU_ANSWER_NONE;
 		return DROP(GTPU_TEID);
 	}
 	bool relay = rules->flags & GTPU_TO_PEER;

@@ -164,10 +164,13 @@ static __noinline int gtpu_answer_with(hook_ctx *ctx, struct gtpu_work *work, co
 	return hook_store(ctx, l4 + sizeof(struct udphdr), work->message, len);
 }
 
-/* Paths live by answers to Echo (TS 29.281 7.2.1), so no other message takes anything of what they may have. */
-static __always_inline bool gtpu_may_answer(__u32 zone, bool is_echo)
+/*
+ * Paths live by answers to Echo (TS 29.281 7.2.1) and sessions end by Error Indications, so no other message takes
+ * anything of what they may have: `of` is a REPLY_BUCKET_*, 0 = of all others.
+ */
+static __always_inline bool gtpu_may_answer(__u32 zone, __u32 of)
 {
-	__u32 number = zone + (is_echo ? REPLY_BUCKET_ECHO : 0);
+	__u32 number = zone + of;
 	struct token_bucket *bucket = bpf_map_lookup_elem(&reply_tokens, &number);
 
 	return bucket && tokens_take(bucket, jiffies_now(), REPLY_RATE_PER_ZONE);
@@ -184,7 +187,9 @@ static __always_inline int gtpu_send(hook_ctx *ctx, const struct handover *h, st
 		return HOOK_DROP;
 	__u32 ifindex = unit->phys_ifindex;
 
-	if (!gtpu_may_answer(h->zone, work->type == GTPU_ECHO_REQUEST && !work->answer)) {
+	bool is_echo = work->type == GTPU_ECHO_REQUEST && !work->answer;
+
+	if (!gtpu_may_answer(h->zone, is_echo ? REPLY_BUCKET_ECHO : 0)) {
 		count->replies_withheld += 1;
 		return HOOK_DROP;
 	}
@@ -244,7 +249,8 @@ static __noinline int gtpu_path_is_there(hook_ctx *ctx, const struct handover *h
 }
 
 /* 7.3.1: the daemon is told, who knows which sessions have that TEID there. */
-static __always_inline int gtpu_error_received(hook_ctx *ctx, const struct handover *h, const struct gtpu_work *work)
+static __always_inline int gtpu_error_received(hook_ctx *ctx, const struct handover *h, const struct gtpu_work *work,
+					       struct unit_counters *count)
 {
 	struct gtpu_ends ends;
 	__u8 *ie = hook_data(ctx) + (work->body & GTPU_LINEAR);
@@ -256,8 +262,10 @@ static __always_inline int gtpu_error_received(hook_ctx *ctx, const struct hando
 	if (ie[0] != GTPU_IE_TEID || ie[5] != GTPU_IE_ADDRESS || (length != 4 && length != 16) ||
 	    work->body_len < 8 + length || !gtpu_ends_of(ctx, h, &ends))
 		return DROP(GTPU_MALFORMED);
-	if (!gtpu_may_answer(h->zone, false))
+	if (!gtpu_may_answer(h->zone, REPLY_BUCKET_ERROR)) {
+		count->events_lost++;
 		return CONTINUE;
+	}
 	struct event *event = event_begin(h->unit_index);
 
 	if (!event)
@@ -305,11 +313,11 @@ static __always_inline int gtpu_signal_path(hook_ctx *ctx)
 		return gtpu_send(ctx, h, work, count, work->be_sport);
 	case GTPU_ECHO_RESPONSE:
 		/* that search takes its time */
-		if (gtpu_may_answer(h->zone, false))
+		if (gtpu_may_answer(h->zone, 0))
 			gtpu_path_is_there(ctx, h);
 		break;
 	case GTPU_ERROR_INDICATION:
-		if (gtpu_error_received(ctx, h, work) != CONTINUE)
+		if (gtpu_error_received(ctx, h, work, count) != CONTINUE)
 			return gtpu_drop(ctx, h, REASON_GTPU_MALFORMED);
 		break;
 	case GTPU_END_MARKER:

@@ -10,6 +10,7 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::mem::offset_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::slice;
@@ -27,7 +28,7 @@ use crate::error::{Doing, Error, Result};
 use crate::gtpu_room::{DOWNLINKS, UPLINKS, downlink_slots_for, entries, slots_for, slots_of};
 use crate::mmap::{Array, array};
 use crate::state::State;
-use crate::{Dataplane, Sizes};
+use crate::{Dataplane, Session, SessionId, Sizes};
 pub use flows::FlowUsage;
 use flows::{FlowBook, Flows};
 use lines::{Key, Lines};
@@ -414,7 +415,8 @@ impl Gtpu {
         let before: Vec<GtpuLine> = [line].into_iter().chain(below.iter().map(|(_, down)| *down)).collect();
         let blocks = blocks_of(&before);
         // what passed of flows goes on with them
-        let stays = blocks.len() == 1 && self.filters_of(line.decision) == rules.filters;
+        let filters = [self.filters_of(line.decision), rules.filters];
+        let stays = blocks.len() == 1 && self.have_same_flows(&mut book, filters);
         let block = if stays { blocks[0] } else { self.take_block(&mut book, rules)? };
         let decided = self.decide(&mut book, tunnel, rules, before.len() as u32);
         let decision = decided.inspect_err(|_| {
@@ -621,6 +623,14 @@ fn downlink_of(line: &GtpuLine, key: Key, shared: u32, quota: u64) -> GtpuLine {
     GtpuLine { teid: shared, be_addr4, be_prefix6, quota, ..*line }
 }
 
+/// The address that a session has, or the first of its prefix.
+fn subscriber_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => prefix_of(be_prefix(address)).into(),
+    }
+}
+
 fn words_of(address: IpAddr) -> [u32; 4] {
     match address {
         IpAddr::V4(address) => [be_address(address), 0, 0, 0],
@@ -669,9 +679,31 @@ impl Dataplane {
         self.gtpu.get().ok_or(Error::NoTunnels)
     }
 
-    /// Ends GTP-U sessions; numbers that are no session's are left out.
+    /// Ends GTP-U sessions, and what their subscribers have opened and was opened to them: whoever has an address next has
+    /// nothing of it. Numbers that are no session's are left out.
     pub fn remove_gtpu(&self, numbers: &[u32]) -> Result<Vec<GtpuRecord>> {
-        self.gtpu()?.remove(numbers, || self.grace())
+        let removed = self.gtpu()?.remove(numbers, || self.grace())?;
+        if let Err(error) = self.end_flows_of(&removed) {
+            tracing::error!(%error, "flows of GTP-U sessions that have ended stay; `clear security flow session` ends them");
+        }
+        Ok(removed)
+    }
+
+    /// One look at all flows, however many sessions end.
+    fn end_flows_of(&self, ended: &[GtpuRecord]) -> Result<()> {
+        let own = |record: &GtpuRecord| {
+            let GtpuSession { address, prefix, .. } = record.session;
+            [address.map(IpAddr::V4), prefix.map(|prefix| subscriber_of(prefix.into()))]
+        };
+        let subscribers: HashSet<IpAddr> = ended.iter().flat_map(own).flatten().collect();
+        if subscribers.is_empty() {
+            return Ok(());
+        }
+        let sides = |flow: &Session| [flow.initiator.tuple.source, flow.responder.tuple.source];
+        let is_theirs =
+            |flow: &Session| sides(flow).map(subscriber_of).iter().any(|own| subscribers.contains(own));
+        let flows: Vec<SessionId> = self.sessions().filter(is_theirs).map(|flow| flow.id).collect();
+        self.delete_sessions(&flows).map(drop)
     }
 
     /// Makes room for so many GTP-U sessions, where there is none.

@@ -296,11 +296,16 @@ impl Gateway {
     /// Fills every zone's bucket, so that a case does not feel the one before.
     pub fn refill(&self) -> Result<()> {
         let full = sluice_abi::REPLY_RATE_PER_ZONE * self.dataplane.hz();
-        let others = [sluice_abi::REPLY_BUCKET_TOO_BIG, sluice_abi::REPLY_BUCKET_ECHO];
+        const BUCKETS: [u32; 4] = [
+            0,
+            sluice_abi::REPLY_BUCKET_TOO_BIG,
+            sluice_abi::REPLY_BUCKET_ECHO,
+            sluice_abi::REPLY_BUCKET_ERROR,
+        ];
         self.plan
             .zones
             .keys()
-            .flat_map(|zone| [0, others[0], others[1]].map(|first| zone + first))
+            .flat_map(|zone| BUCKETS.map(|first| zone + first))
             .try_for_each(|bucket| self.set_tokens(bucket, full, 0))
     }
 

@@ -227,7 +227,7 @@ impl UserPlane {
     fn of_session(&mut self, facts: &Facts, message: &Parsed, class: u8) -> Fate {
         let (is_data, mtu) = (message.kind == G_PDU, self.mtu());
         let Some(session) = self.sessions.get_mut(&message.teid) else {
-            let told = if is_data { Told::Error } else { Told::Nothing };
+            let told = if is_data && message.teid != 0 { Told::Error } else { Told::Nothing };
             return refuse(facts, "gtpu_teid", &told, Some(message));
         };
         if message.unknown[usize::from(session.relay)] {

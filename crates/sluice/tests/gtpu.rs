@@ -287,7 +287,8 @@ fn thresholds_are_told_and_time_ends_a_session() {
 #[test]
 fn the_old_end_is_told_when_a_session_moves() {
     let site = Site::new("gtpu-moved");
-    let gateway = site.start(&site.write("a.conf", PLANE));
+    let n9 = "set services gtp-u interface right0.0 role n9\n";
+    let gateway = site.start(&site.write("a.conf", &format!("{PLANE}{n9}")));
     site.left.ip("addr add 10.71.1.3/24 dev eth0").unwrap();
     let bind = |own: &str| site.left.enter(|| UdpSocket::bind(own).unwrap()).unwrap();
     let ends = ["10.71.1.2:2152", "10.71.1.3:2152"].map(bind);
@@ -306,6 +307,16 @@ fn the_old_end_is_told_when_a_session_moves() {
     changed(&site, "change-gtp-u-session", &back);
     assert_eq!(hears(&ends[1], 5000), Some(vec![0x30, 254, 0, 0, 0, 0, 0, 0x77]));
     assert_eq!((hears(&ends[0], 300), hears(&ends[1], 300)), (None, None), "once");
+    // another end here is none there; one that another session takes over stays in use
+    let carol = json!({ "name": "carol", "address": "10.45.0.4", "peer": "10.71.1.2", "peer_teid": 0x2004 });
+    changed(&site, "add-gtp-u-sessions", &carol);
+    let elsewhere = json!({ "name": "bob", "local_address": "10.71.2.1" });
+    changed(&site, "change-gtp-u-session", &elsewhere);
+    let after = json!([{ "name": "bob", "peer": "10.71.1.2", "peer_teid": 0x2005 },
+                       { "name": "carol", "peer": "10.71.1.3", "peer_teid": 0x78 }]);
+    changed(&site, "change-gtp-u-session", &after);
+    assert_eq!(hears(&ends[0], 5000), Some(vec![0x30, 254, 0, 0, 0, 0, 0x20, 0x04]), "carol's old end");
+    assert_eq!((hears(&ends[0], 300), hears(&ends[1], 300)), (None, None), "in use");
     // 7.3.1: the new end does not know the tunnel any more
     let elements = [16, 0, 0, 0, 0x78, 133, 0, 4, 10, 71, 1, 3];
     let indication = [&[0x32, 26, 0, 16, 0, 0, 0, 0, 0, 1, 0, 0][..], &elements].concat();
@@ -376,7 +387,54 @@ fn sessions_and_usage_outlive_a_daemon_that_is_killed() {
     accepted(&site.commit(&site.write("b.conf", &format!("{PLANE}{other}"))));
     assert!(pings(&subscribers, "10.71.2.2"));
     wait_until("the last packet is counted", Duration::from_secs(2), || used(&gateway, "alice").1 == 21);
+    // whatever ends by a commit is told of, for nobody can ask any more
+    let (bytes, _) = used(&gateway, "alice");
+    let anew = other.replace("10.45.0.2", "10.45.0.9");
+    let done = site.commit(&site.write("c.conf", &format!("{PLANE}{anew}")));
+    let said = accepted(&done) + &stderr(&done);
+    assert!(said.contains("`alice` has another address: its usage begins anew"), "{said}");
+    accepted(&site.commit(&site.write("d.conf", &PLANE.replace("rules gold", "rules silver"))));
+    let ended = |name: &str, bytes| (name.to_owned(), "session-ended".to_owned(), bytes, bytes);
+    wait_until("the reports", Duration::from_secs(5), || reported(&gateway).len() == 3);
+    let mut told = reported(&gateway);
+    told.sort();
+    assert_eq!(told, [ended("alice", 0), ended("alice", bytes), ended("bob", 0)]);
     balances(&gateway);
+}
+
+/// Nobody has asked for that configuration, and the next commit may be the one that was meant.
+#[test]
+fn a_start_that_falls_back_puts_sessions_aside() {
+    let site = Site::new("gtpu-back");
+    let mut gateway = site.start(&site.write("a.conf", ""));
+    let extra = Netns::create("gtpu-back-x").unwrap();
+    site.connect(&extra, "extra0", &[]);
+    let more = "set interfaces extra0 unit 0 family inet address 10.71.9.1/24\n\
+                set security zones security-zone right interfaces extra0.0\n";
+    let whole = site.write("b.conf", &format!("{PLANE}{more}"));
+    accepted(&site.commit(&whole));
+    let carol = json!({ "name": "carol", "address": "10.45.0.4", "peer": "10.71.1.2", "peer_teid": 0x2004 });
+    changed(&site, "add-gtp-u-sessions", &json!([bob(Some(0x1002)), carol]));
+    gateway.kill().unwrap();
+    site.gateway.ip("link del extra0").unwrap();
+    for _ in 0..2 {
+        gateway.start().unwrap();
+        let said = accepted(&site.sluice(&["show", "system"]));
+        assert!(said.contains("worked, ") || names(&gateway).is_empty(), "{said}");
+        assert!(names(&gateway).is_empty());
+        gateway.kill().unwrap();
+    }
+    gateway.start().unwrap();
+    changed(&site, "remove-gtp-u-sessions", &json!({ "name": "carol" }));
+    site.connect(&extra, "extra0", &[]);
+    accepted(&site.commit(&whole));
+    assert_eq!(names(&gateway), ["bob"]);
+    let session = &gateway.json("/api/gtp-u/sessions?name=bob").unwrap()["sessions"][0];
+    assert_eq!((&session["teid"], &session["qfi"]), (&0x1002.into(), &9.into()), "{session}");
+    // what an operator commits ends them
+    accepted(&site.commit(&site.write("c.conf", "")));
+    accepted(&site.commit(&whole));
+    assert!(names(&gateway).is_empty());
 }
 
 const APART: &str = "\

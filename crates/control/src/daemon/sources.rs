@@ -8,7 +8,7 @@ use sluice_fanout::Names;
 
 use crate::commit::{Author, Source};
 use crate::daemon::start::DaemonError;
-use crate::state::archive::{Archive, Earlier};
+use crate::state::archive::{Archive, Earlier, FALLBACK};
 use crate::state::config;
 use crate::state::store::{Memory, Stored};
 
@@ -84,7 +84,7 @@ fn again(stored: &Stored) -> Source {
 }
 
 fn before(earlier: &Earlier) -> Source {
-    let by = Some(Author::own("start", "the commit after it cannot be used"));
+    let by = Some(Author::own(FALLBACK, "the commit after it cannot be used"));
     Source { text: earlier.text.clone(), file: earlier.commit.file.clone(), by }
 }
 

@@ -17,7 +17,6 @@ use sluice_plan::nat::Kind;
 use crate::api::{LogEntry, LogFields};
 use crate::commit::Shared;
 use crate::events::syslog::Outputs;
-use crate::functions::gtpu::meters::Told;
 use crate::functions::gtpu::sessions::Report;
 use crate::kernel::clock::unix_ms;
 use crate::state::active::Active;
@@ -194,20 +193,20 @@ fn tunnel_entry(event: &Event, active: &Active) -> LogEntry {
         .entry("RT_GTPU_ERROR_INDICATION")
 }
 
-/// What has passed of a session, when a threshold was passed or its time is over (TS 29.244 7.5.8.3).
+/// What has passed of a session, when a threshold was passed, its time is over or a commit has ended it (TS 29.244 7.5.8.3).
 pub fn usage_entry(report: &Report) -> LogEntry {
-    let (meter, nothing) = (&report.meter, Told::default());
-    let told = meter.last.as_ref().unwrap_or(&nothing);
+    let told = &report.told;
+    let elapsed = report.since.map(|since| told.at.saturating_sub(since).to_string());
     Fields::new()
-        .add("session-name", &meter.name)
+        .add("session-name", &report.name)
         .add("teid", format_args!("{:#010x}", report.teid))
         .add("reason", &told.trigger)
-        .add("report-number", meter.reports)
+        .add("report-number", report.number)
         .add("bytes-from-client", told.bytes[0])
         .add("packets-from-client", told.packets[0])
         .add("bytes-from-server", told.bytes[1])
         .add("packets-from-server", told.packets[1])
-        .add("elapsed-time", told.at.saturating_sub(meter.since))
+        .add("elapsed-time", elapsed.as_deref().unwrap_or(NOTHING))
         .entry("RT_GTPU_USAGE_REPORT")
 }
 

@@ -36,6 +36,9 @@ fn run(shared: &Shared) {
         if let Err(error) = shared.grants(&shared.active()).expire() {
             tracing::error!(%error, "grants whose time is over are not tidied; they are refused nevertheless");
         }
+        if let Err(error) = shared.dataplane.follow_cpus() {
+            tracing::warn!(%error, "a CPU that came or went has not the packets of GTP-U that are its own");
+        }
         if let Err(error) = shared.dataplane.end_abandoned_trace() {
             tracing::warn!(%error, "an abandoned trace is not put away; packets go their way nevertheless");
         }

@@ -35,6 +35,16 @@ pub struct Commit {
     pub file: String,
 }
 
+/// The client of commits that a start makes of an earlier one, since the one after it cannot be used.
+pub const FALLBACK: &str = "start";
+
+impl Commit {
+    /// Nobody has asked for it.
+    pub fn is_fallback(&self) -> bool {
+        self.client == FALLBACK
+    }
+}
+
 /// A commit that does not stay by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confirm {

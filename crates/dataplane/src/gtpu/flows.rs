@@ -36,6 +36,8 @@ pub(super) struct FlowBook {
     pub filters: Shared<Box<[u8]>>,
     /// Sets of the configuration in force: sessions may come that name them.
     kept: Vec<u32>,
+    /// Two sets that were compared last, and whether they have the same flows: many sessions change alike.
+    compared: Option<([u16; 2], bool)>,
     pub blocks: Blocks,
 }
 
@@ -50,6 +52,7 @@ impl FlowBook {
         FlowBook {
             filters: Shared::new("set of rules with flows", filters),
             kept: vec![],
+            compared: None,
             blocks: Blocks::new(flows),
         }
     }
@@ -124,8 +127,30 @@ impl Gtpu {
                 book.flows.filters.leave(number);
             })?;
             flows.filters.fill(number, 0, set.as_bytes());
+            book.flows.compared = None;
         }
         Ok(number)
+    }
+
+    /// Whether two sets that are there differ in nothing but by which end here their copies leave.
+    pub(super) fn have_same_flows(&self, book: &mut Book, sets: [u16; 2]) -> bool {
+        if sets[0] == sets[1] {
+            return true;
+        }
+        if let Some((_, same)) = book.flows.compared.filter(|(compared, _)| *compared == sets) {
+            return same;
+        }
+        let is_there =
+            |flows: &&Flows| sets.iter().all(|set| (1..flows.filters.len()).contains(&(*set).into()));
+        let Some(flows) = self.flows.get().filter(is_there) else { return false };
+        let [before, after] = sets.map(|set| {
+            let mut filters: Box<GtpuFilters> = Box::new(flows.filters.read(set.into()));
+            filters.rules.iter_mut().for_each(|rules| rules.copy_peer = [0; 2]);
+            filters
+        });
+        let same = before.as_bytes() == after.as_bytes();
+        book.flows.compared = Some((sets, same));
+        same
     }
 
     /// A set that rules name, which an earlier process has written.

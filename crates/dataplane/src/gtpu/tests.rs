@@ -488,6 +488,29 @@ fn lines_can_tell_all_blocks_apart() {
     }
 }
 
+/// A device that was made anew has another number: copies leave by it, and the flows are those of before.
+#[test]
+fn a_change_keeps_the_block_where_copies_leave_elsewhere() {
+    let gtpu = with_flows();
+    let set = |copy_peer: u16, protocol: u8| {
+        let met = GtpuRules { copy_peer: [copy_peer, 0], copy_teid: [7, 0], ..GtpuRules::default() };
+        let asked = FlowMatch { protocol: Some(protocol), ..Default::default() };
+        GtpuFilters::new(&[(asked, met)]).unwrap()
+    };
+    let anew = Peer { ifindex: 77, ..peer(9) };
+    let peers = gtpu.keep_copies([peer(9), anew]).unwrap();
+    let sets = [set(peers[0], 6), set(peers[1], 6), set(peers[1], 17)];
+    let numbers = kept(&gtpu, &[&sets[0], &sets[1], &sets[2]]);
+    let asked = with_filters(session(1, 0x0a00_0001), numbers[0]);
+    let number = gtpu.add(&asked).unwrap();
+    gtpu.write_flow(number, 0, 7);
+    for (filters, bytes) in [(numbers[1], 7), (numbers[0], 7), (numbers[2], 0)] {
+        let rules = GtpuRules { filters, ..asked.rules };
+        gtpu.change(number, &asked.tunnel, &rules, [None; 2]).unwrap();
+        assert_eq!((gtpu.get(number).unwrap().session.rules, gtpu.flow_bytes(number)), (rules, vec![bytes]));
+    }
+}
+
 /// Who copies go to is there as long as rules name it, or the configuration.
 #[test]
 fn copies_have_peers_that_rules_keep() {

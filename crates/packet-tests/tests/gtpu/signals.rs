@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::net::IpAddr;
 
-use sluice_abi::{EVENT_GTPU_ERROR, REPLY_BUCKET_ECHO};
+use sluice_abi::{EVENT_GTPU_ERROR, REPLY_BUCKET_ECHO, REPLY_BUCKET_ERROR};
 use sluice_packet_tests::tunnel::{Ends, Message, TO_PORT};
 
 use super::Check;
@@ -89,7 +89,7 @@ fn error_sent(bench: &mut Bench) {
     bench.with(true, bench.rules());
     for v4 in [true, false] {
         let ends = bench.n3(v4);
-        for teid in [TEID + 1, 0, u32::MAX] {
+        for teid in [TEID + 1, 1, u32::MAX] {
             let seen =
                 bench.send("n3", &ends.frame(&Message::data(teid, &datagram(true, false, 64, 700)).bytes()));
             seen.counts("unknown TEID", &[("received", 1), ("gtpu_teid", 1), ("replies", 1)]);
@@ -98,6 +98,9 @@ fn error_sent(bench: &mut Bench) {
             let error = Message::signal(26, 0, 0, &elements).with(&[(0x40, &ends.from.2.to_be_bytes())]);
             seen.leaves("Error Indication", &back(ends, TO_PORT).signalled(&error.bytes()));
         }
+        // of any TEID but "all zeros"
+        let nobody = ends.frame(&Message::data(0, &datagram(true, false, 64, 700)).bytes());
+        bench.send("n3", &nobody).drops("TEID 0", "gtpu_teid");
     }
     // its TEID decides, whatever else there is
     let strange = Message::data(TEID + 1, &[1, 2, 3]).with(&[(0xc1, &[0, 0])]);
@@ -134,6 +137,14 @@ fn error_received(bench: &mut Bench) {
             assert_eq!(usize::from(event.raw.ingress_unit), bench.gateway.unit_index("n3.0"));
         }
     }
+    // no other answers take anything of theirs, and those that are too many are counted
+    bench.gateway.drain("ran").expect("a bucket");
+    bench.gateway.leave_replies("ran", REPLY_BUCKET_ERROR, 1).expect("a bucket");
+    let error = Message::signal(26, 0, 0, &[16, 0, 0, 0, 1, 133, 0, 4, 1, 2, 3, 4]);
+    bench.up(true, &error).counts("the last", &[("received", 1), ("gtpu_signals", 1)]);
+    assert_eq!(events(bench).len(), 1);
+    let seen = bench.up(true, &error);
+    seen.counts("one too many", &[("received", 1), ("gtpu_signals", 1), ("events_lost", 1)]);
     let short = Message::signal(26, 0, 0, &[133, 0, 4, 1, 2, 3, 4, 16, 0, 0, 0, 1]);
     bench.up(true, &short).drops("elements in another order", "gtpu_malformed");
     assert!(events(bench).is_empty());

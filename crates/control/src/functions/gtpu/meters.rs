@@ -32,7 +32,7 @@ pub struct Meter {
 pub struct Told {
     /// When.
     pub at: Time,
-    /// Why: `volume-threshold`, `time-threshold`, `time-quota`; several with a comma between.
+    /// Why: `volume-threshold`, `time-threshold`, `time-quota`; several with a comma between; or `session-ended`.
     pub trigger: String,
     /// Uplink, downlink.
     pub bytes: [u64; 2],
@@ -54,6 +54,13 @@ impl Meter {
     pub fn new(session: &MobileSession, now: Time) -> Meter {
         let name = session.name.clone();
         Meter { name, since: now, of: of(session), passed: [0; 4], is_over: false, reports: 0, last: None }
+    }
+
+    /// Of a session that was there before: what has passed by then is what its volume thresholds begin with.
+    pub fn later(session: &MobileSession, now: Time) -> Meter {
+        let meter = Meter::new(session, now);
+        let [.., time_s] = meter.of;
+        Meter { of: [None, None, None, time_s], ..meter }
     }
 
     /// Nothing of it passes any more.
@@ -145,6 +152,13 @@ mod tests {
         assert_eq!(meter.reports, 4, "a new threshold begins with what has passed");
         meter.note(&other, &usage(1010, 0), 300);
         assert_eq!(meter.reports, 5);
+        let timed = session(Thresholds { uplink: Some(1000), time_s: Some(60), ..Default::default() }, None);
+        let mut late = Meter::later(&timed, 300);
+        late.note(&timed, &usage(5500, 0), 300);
+        assert_eq!(late.reports, 0, "it had that before it had a threshold");
+        late.note(&timed, &usage(6000, 0), 301);
+        late.note(&timed, &usage(6000, 0), 360);
+        assert_eq!(late.reports, 2, "another multiple, and its time");
     }
 
     /// TS 29.244 5.2.2.3: time counts from when the session was made; a time quota ends it.

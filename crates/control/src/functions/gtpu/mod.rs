@@ -54,6 +54,15 @@ impl Function for GtpU {
 
     /// By now programs know the units that sessions are placed by.
     fn retire(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
-        self.sessions.reconcile(&self.dataplane, candidate.config, &candidate.plan)
+        let falls_back = candidate.old.is_none() && candidate.next.commit.is_fallback();
+        let now = (candidate.config, &candidate.plan);
+        let mut remains = self.sessions.reconcile(&self.dataplane, now, falls_back);
+        let offline = self.dataplane.spread_offline(&candidate.plan.tables.spread);
+        remains.extend(offline.iter().map(|cpu| {
+            format!(
+                "services gtp-u spread: CPU {cpu} is offline; until it is not, its flows go on at the CPUs that take them from devices"
+            )
+        }));
+        remains
     }
 }

@@ -1,6 +1,7 @@
 //! Sessions from the daemon's side: by configuration and over HTTP, by name, written down, and put into the data plane, which
 //! alone knows what passed of them.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -55,14 +56,20 @@ struct Book {
     journal: Journal,
     /// Made over the API.
     made: BTreeMap<String, MobileSession>,
+    /// And of those what has no place in the configuration that a start fell back to: only an operator's commit ends it.
+    aside: Vec<MobileSession>,
     /// Of sessions whose usage is told of.
     meters: BTreeMap<String, Meter>,
     /// Since this process began.
     reports: u64,
+    /// All that has passed of sessions that a commit has ended, to be told of.
+    ended: Vec<Report>,
     /// Where the configuration in force has its own.
     configured: HashMap<String, usize>,
     /// Names by TEID.
     names: HashMap<u32, String>,
+    /// How many sessions lead to each other end.
+    ends: HashMap<End, u32>,
     /// The data plane's numbers of filters, by name of the rules that have flows.
     filters: HashMap<String, u16>,
     /// And of the other ends that copies go to, by name of their tunnel.
@@ -71,8 +78,17 @@ struct Book {
     plan: GtpuPlan,
 }
 
+/// Where a session's packets come out, and by which TEID they are known there; whatever this gateway's own end is.
+type End = (IpAddr, u32);
+
 /// Of a session whose time is over.
 const OVER: [Option<u64>; 2] = [Some(0); 2];
+
+/// Quotas of the directions that the data plane has of a session: nobody looks for a relay's subscriber.
+fn quotas(session: &GtpuSession, quota: [Option<u64>; 2]) -> [Option<u64>; 2] {
+    let has_downlink = session.address.is_some() || session.prefix.is_some();
+    [quota[0], quota[1].filter(|_| has_downlink)]
+}
 
 fn now() -> Time {
     unix_ms() / 1000
@@ -92,11 +108,30 @@ pub struct Known {
     pub last: Option<Told>,
 }
 
-/// A session whose usage is to be told of; what it is stands in its meter.
+/// A session whose usage is to be told of.
 #[derive(Debug)]
 pub struct Report {
+    pub name: String,
     pub teid: u32,
-    pub meter: Meter,
+    /// How often its usage was told of, with this time.
+    pub number: u64,
+    pub told: Told,
+    /// From when on its time counts, where it does.
+    pub since: Option<Time>,
+}
+
+impl Report {
+    fn of(teid: u32, meter: &Meter) -> Option<Report> {
+        let told = meter.last.clone()?;
+        Some(Report { name: meter.name.clone(), teid, number: meter.reports, told, since: Some(meter.since) })
+    }
+}
+
+/// What was known of sessions before a commit, as far as it is not any more.
+#[derive(Debug, Default)]
+struct Former {
+    names: HashMap<u32, String>,
+    meters: HashMap<String, Meter>,
 }
 
 impl Sessions {
@@ -132,10 +167,13 @@ impl Sessions {
         Self(Mutex::new(Book {
             journal,
             made,
+            aside: vec![],
             meters,
             reports: 0,
+            ended: vec![],
             configured,
             names,
+            ends: HashMap::new(),
             filters,
             copies,
             config,
@@ -151,7 +189,7 @@ impl Sessions {
     pub fn wanted(&self, config: &Config) -> usize {
         let book = self.book();
         let stays = |session: &&MobileSession| config.gtp_u.place(session).is_ok();
-        config.gtp_u.sessions.len() + book.made.values().filter(stays).count()
+        config.gtp_u.sessions.len() + book.written().filter(stays).count()
     }
 
     /// Makes all sessions that are asked for, or none of them.
@@ -204,7 +242,7 @@ impl Sessions {
         let added = made.len() as u64;
         for (session, want) in made {
             book.names.insert(want.teid, session.name.clone());
-            book.made.insert(session.name.clone(), session);
+            book.put_made(session);
         }
         book.keep(meters);
         Ok(GtpuAdded { added, teids })
@@ -241,7 +279,8 @@ impl Sessions {
             }
         }
         let now = now();
-        let meters: Vec<Meter> = steps.iter().filter_map(|step| book.new_meter(&step.after, now)).collect();
+        let meters: Vec<Meter> =
+            steps.iter().filter_map(|step| book.new_meter(Some(gtpu), &step.after, now)).collect();
         let lines = steps.iter().map(|step| Line::Put(request_of(&step.after)));
         let lines: Vec<Line> = lines.chain(meters.iter().cloned().map(Line::Meter)).collect();
         if let Err(error) = book.journal.write(&lines) {
@@ -252,12 +291,16 @@ impl Sessions {
         let left: Vec<Tunnel> =
             steps.iter().filter_map(|step| left(&step.before, &book.asked(&step.want))).collect();
         for step in steps {
-            book.made.insert(step.after.name.clone(), step.after);
+            book.put_made(step.after);
         }
         book.keep(meters);
         book.tidy();
         drop(book);
-        tell_old_ends(dataplane, &left);
+        if !left.is_empty() {
+            // others may change sessions meanwhile, and lead one there again
+            await_last_packets(dataplane);
+            self.book().tell_old_ends(left);
+        }
         Ok(GtpuChanged { changed })
     }
 
@@ -279,9 +322,11 @@ impl Sessions {
         let teids: Vec<u32> = ended.iter().map(|session| session.teid).collect();
         let mut known: HashMap<u32, Known> = teids.iter().map(|teid| (*teid, book.known(*teid))).collect();
         names.iter().for_each(|name| {
-            book.made.remove(name);
+            book.drop_made(name);
             book.meters.remove(name);
         });
+        let names: HashSet<String> = names.into_iter().collect();
+        book.aside.retain(|session| !names.contains(&session.name));
         let gtpu = dataplane.gtpu()?;
         let numbers: Vec<u32> = teids.iter().filter_map(|teid| gtpu.find_teid(*teid)).collect();
         let records = dataplane.remove_gtpu(&numbers)?;
@@ -294,17 +339,25 @@ impl Sessions {
 
     /// After a commit, and when the daemon starts: the data plane has the sessions of the configuration, and those made over the
     /// API that have a place in it. Those that stay as they are go on; says which have ended, and what could not be done.
-    pub fn reconcile(&self, dataplane: &Dataplane, config: &Config, plan: &Plan) -> Vec<String> {
+    /// With `falls_back` nobody has asked for this configuration, and what has no place in it is only put aside.
+    pub fn reconcile(
+        &self,
+        dataplane: &Dataplane,
+        (config, plan): (&Config, &Plan),
+        falls_back: bool,
+    ) -> Vec<String> {
         let mut book = self.book();
-        let mut remains = book.end_misfits(config);
+        let mut former = Former { names: std::mem::take(&mut book.names), ..Former::default() };
+        let mut remains = book.put_back();
+        remains.extend(book.end_misfits(config, &mut former, falls_back));
         book.learn(config, plan);
-        book.meter_configured(now());
+        book.meter_configured(dataplane.gtpu().ok(), now(), &mut former);
         let wants = book.wants(plan);
         match dataplane.gtpu() {
             Ok(gtpu) => {
                 remains.extend(book.number_shared(gtpu).err().map(|error| error.to_string()));
                 let wanted = wants.iter().map(|want| (want.teid, book.asked(want))).collect();
-                remains.extend(bring_about(dataplane, &wanted, &book.names));
+                remains.extend(bring_about(dataplane, &wanted, &mut book, &former));
             }
             Err(_) if wants.is_empty() => {}
             Err(error) => remains.push(error.to_string()),
@@ -324,22 +377,25 @@ impl Sessions {
     pub fn meter(&self, dataplane: &Dataplane, now: Time) -> Vec<Report> {
         let mut book = self.book();
         let Ok(gtpu) = dataplane.gtpu() else { return vec![] };
-        let (mut noted, mut reports) = (vec![], vec![]);
+        let (mut noted, mut reports) = (vec![], std::mem::take(&mut book.ended));
+        book.reports += reports.len() as u64;
+        let ended = reports.len();
         for (name, meter) in &book.meters {
             let Some(session) = book.session(name) else { continue };
             let Some(record) = gtpu.find_teid(session.teid).and_then(|number| gtpu.get(number)) else {
                 continue;
             };
-            if meter.is_over(session, now) && record.session.quota != OVER {
+            let over = quotas(&record.session, OVER);
+            if meter.is_over(session, now) && record.session.quota != over {
                 let GtpuSession { tunnel, rules, .. } = record.session;
-                if let Err(error) = gtpu.change(record.number, &tunnel, &rules, OVER) {
+                if let Err(error) = gtpu.change(record.number, &tunnel, &rules, over) {
                     tracing::error!(%error, session = name, "its time is over, and it does not end");
                 }
             }
             let mut after = meter.clone();
             if after.note(session, &record.usage, now) {
                 if after.reports != meter.reports {
-                    reports.push(Report { teid: session.teid, meter: after.clone() });
+                    reports.extend(Report::of(session.teid, &after));
                 }
                 noted.push(after);
             }
@@ -350,9 +406,10 @@ impl Sessions {
         let lines: Vec<Line> = noted.iter().cloned().map(Line::Meter).collect();
         if let Err(error) = book.journal.write(&lines) {
             tracing::error!(%error, "usage cannot be written down; it is told of later");
-            return vec![];
+            reports.truncate(ended);
+            return reports;
         }
-        book.reports += reports.len() as u64;
+        book.reports += (reports.len() - ended) as u64;
         book.keep(noted);
         book.tidy();
         reports
@@ -374,6 +431,9 @@ impl Sessions {
         self.book().configured.len()
     }
 }
+
+/// What the data plane shall have, by TEID.
+type Wanted = BTreeMap<u32, GtpuSession>;
 
 /// What becomes of a session that is changed.
 struct Step {
@@ -397,7 +457,16 @@ impl Book {
     }
 
     fn is_known(&self, name: &str) -> bool {
-        self.made.contains_key(name) || self.configured.contains_key(name)
+        self.made.contains_key(name) || self.configured.contains_key(name) || self.is_aside(name)
+    }
+
+    fn is_aside(&self, name: &str) -> bool {
+        self.aside.iter().any(|session| session.name == name)
+    }
+
+    /// Made over the API, whether or not they have a place.
+    fn written(&self) -> impl Iterator<Item = &MobileSession> {
+        self.made.values().chain(&self.aside)
     }
 
     fn made_by_name(&self, name: &str) -> Result<&MobileSession, GtpuError> {
@@ -416,19 +485,20 @@ impl Book {
     /// Names of the sessions that shall end.
     fn picked(&self, request: &GtpuRemoveRequest) -> Result<Vec<String>, GtpuError> {
         match (&request.name, &request.peer, request.all) {
+            (Some(name), None, false) if self.is_aside(name) => Ok(vec![name.clone()]),
             (Some(name), None, false) => self.made_by_name(name).map(|_| vec![name.clone()]),
             (None, Some(peer), false) => {
                 let peer: IpAddr = address(peer, "peer").map_err(GtpuError::Bad)?;
                 let leads_there = |session: &&MobileSession| session.peer == peer;
-                Ok(self.made.values().filter(leads_there).map(|session| session.name.clone()).collect())
+                Ok(self.written().filter(leads_there).map(|session| session.name.clone()).collect())
             }
-            (None, None, true) => Ok(self.made.keys().cloned().collect()),
+            (None, None, true) => Ok(self.written().map(|session| session.name.clone()).collect()),
             _ => Err(GtpuError::Bad("name exactly one of name, peer and all".to_owned())),
         }
     }
 
     /// Sessions made over the API that have no place in a configuration, or collide with one that it has.
-    fn end_misfits(&mut self, config: &Config) -> Vec<String> {
+    fn end_misfits(&mut self, config: &Config, former: &mut Former, falls_back: bool) -> Vec<String> {
         let own = &config.gtp_u.sessions;
         let names: HashMap<&str, &MobileSession> = own.iter().map(|own| (own.name.as_str(), own)).collect();
         let teids: HashMap<u32, &str> = own.iter().map(|own| (own.teid, own.name.as_str())).collect();
@@ -450,18 +520,53 @@ impl Book {
         };
         let ended: Vec<(String, String)> =
             self.made.values().filter_map(|session| Some((session.name.clone(), cause(session)?))).collect();
-        let lines: Vec<Line> = ended.iter().map(|(name, _)| Line::End(name.clone())).collect();
+        if falls_back {
+            for (name, _) in &ended {
+                let session = self.drop_made(name);
+                former.names.extend(session.iter().map(|session| (session.teid, session.name.clone())));
+                self.aside.extend(session);
+            }
+            let text = |(name, why): &(String, String)| {
+                format!("GTP-U session `{name}` waits for a commit that has a place for it: {why}")
+            };
+            return ended.iter().map(text).collect();
+        }
+        self.write_ends(ended.iter().map(|(name, _)| name));
+        for (name, _) in &ended {
+            former.names.extend(self.drop_made(name).map(|session| (session.teid, session.name)));
+            former.meters.extend(self.meters.remove_entry(name));
+        }
+        let text = |(name, why): &(String, String)| format!("GTP-U session `{name}` has ended: {why}");
+        ended.iter().map(text).collect()
+    }
+
+    fn write_ends<'a>(&mut self, names: impl Iterator<Item = &'a String>) {
+        let lines: Vec<Line> = names.cloned().map(Line::End).collect();
         if !lines.is_empty()
             && let Err(error) = self.journal.write(&lines)
         {
             tracing::error!(%error, "sessions that have ended are still written down");
         }
-        for (name, _) in &ended {
-            self.made.remove(name);
-            self.meters.remove(name);
+    }
+
+    /// Sessions that were put aside are there again, but for those whose TEID or address another one has by now.
+    fn put_back(&mut self) -> Vec<String> {
+        let aside = std::mem::take(&mut self.aside);
+        if aside.is_empty() {
+            return vec![];
         }
-        let text = |(name, why): &(String, String)| format!("GTP-U session `{name}` has ended: {why}");
-        ended.iter().map(text).collect()
+        let teids: HashSet<u32> = self.made.values().map(|session| session.teid).collect();
+        let subscribers: HashSet<IpAddr> = self.made.values().flat_map(subscriber).collect();
+        let (taken, free): (Vec<MobileSession>, Vec<MobileSession>) =
+            aside.into_iter().partition(|session| {
+                teids.contains(&session.teid) || subscriber(session).any(|own| subscribers.contains(&own))
+            });
+        free.into_iter().for_each(|session| self.put_made(session));
+        self.write_ends(taken.iter().map(|session| &session.name));
+        let text = |session: &MobileSession| {
+            format!("GTP-U session `{}` has ended: another one has its TEID or address by now", session.name)
+        };
+        taken.iter().map(text).collect()
     }
 
     fn learn(&mut self, config: &Config, plan: &Plan) {
@@ -469,8 +574,40 @@ impl Book {
         let own = config.gtp_u.sessions.iter();
         self.configured = own.clone().map(|session| session.name.clone()).zip(0..).collect();
         let made = self.made.values().map(|session| (session.teid, session.name.clone()));
-        let configured = own.map(|session| (session.teid, session.name.clone()));
+        let configured = own.clone().map(|session| (session.teid, session.name.clone()));
         self.names = made.chain(configured).collect();
+        self.ends.clear();
+        for session in own.chain(self.made.values()) {
+            *self.ends.entry(end_of(session)).or_default() += 1;
+        }
+    }
+
+    fn put_made(&mut self, session: MobileSession) {
+        *self.ends.entry(end_of(&session)).or_default() += 1;
+        if let Some(before) = self.made.insert(session.name.clone(), session) {
+            self.leave_end(end_of(&before));
+        }
+    }
+
+    fn drop_made(&mut self, name: &str) -> Option<MobileSession> {
+        let session = self.made.remove(name)?;
+        self.leave_end(end_of(&session));
+        Some(session)
+    }
+
+    fn leave_end(&mut self, end: End) {
+        if let Entry::Occupied(mut sessions) = self.ends.entry(end) {
+            *sessions.get_mut() -= 1;
+            if *sessions.get() == 0 {
+                sessions.remove();
+            }
+        }
+    }
+
+    /// Those that some session leads to are in use: their peer would discard what still comes (TS 29.281 7.3.2).
+    fn tell_old_ends(&self, mut left: Vec<Tunnel>) {
+        left.retain(|tunnel| !self.ends.contains_key(&(tunnel.peer.remote, tunnel.teid)));
+        markers::send(&left);
     }
 
     fn wants(&self, plan: &Plan) -> Vec<SessionWant> {
@@ -502,9 +639,33 @@ impl Book {
     }
 
     /// The time of a session counts from when it was made, or first had something that is told of, whatever it has since.
-    fn new_meter(&self, session: &MobileSession, now: Time) -> Option<Meter> {
-        let is_new = is_metered(session) && !self.meters.contains_key(&session.name);
-        is_new.then(|| Meter::new(session, now))
+    fn new_meter(&self, gtpu: Option<&Gtpu>, session: &MobileSession, now: Time) -> Option<Meter> {
+        if !is_metered(session) || self.meters.contains_key(&session.name) {
+            return None;
+        }
+        let is_there = gtpu.is_some_and(|gtpu| gtpu.find_teid(session.teid).is_some());
+        Some(if is_there { Meter::later(session, now) } else { Meter::new(session, now) })
+    }
+
+    /// Nobody asks any more what has passed of sessions that a commit has ended. Says which of them begin anew.
+    fn note_ended(&mut self, ended: &[GtpuRecord], wanted: &Wanted, former: &Former) -> Vec<String> {
+        let now = now();
+        let mut anew = vec![];
+        for record in ended {
+            let teid = record.session.teid;
+            let name = former.names.get(&teid).or_else(|| self.names.get(&teid));
+            let name = name.cloned().unwrap_or_else(|| "-".to_owned());
+            if wanted.contains_key(&teid) && self.names.get(&teid) == Some(&name) {
+                anew.push(format!("GTP-U session `{name}` has another address: its usage begins anew"));
+            }
+            let meter = former.meters.get(&name).or_else(|| self.meters.get(&name));
+            let (bytes, packets) = (record.usage.bytes, record.usage.packets);
+            let told = Told { at: now, trigger: "session-ended".to_owned(), bytes, packets };
+            let (number, since) =
+                (1 + meter.map_or(0, |meter| meter.reports), meter.map(|meter| meter.since));
+            self.ended.push(Report { name, teid, number, told, since });
+        }
+        anew
     }
 
     fn keep(&mut self, meters: Vec<Meter>) {
@@ -512,10 +673,11 @@ impl Book {
     }
 
     /// Meters of the configuration's sessions; those of sessions that are no more go.
-    fn meter_configured(&mut self, now: Time) {
+    fn meter_configured(&mut self, gtpu: Option<&Gtpu>, now: Time, former: &mut Former) {
         let own = &self.config.sessions;
-        let new: Vec<Meter> = own.iter().filter_map(|session| self.new_meter(session, now)).collect();
-        let is_gone = |name: &&String| self.session(name).is_none();
+        let new: Vec<Meter> = own.iter().filter_map(|session| self.new_meter(gtpu, session, now)).collect();
+        let aside: HashSet<&String> = self.aside.iter().map(|session| &session.name).collect();
+        let is_gone = |name: &&String| self.session(name).is_none() && !aside.contains(name);
         let gone: Vec<String> = self.meters.keys().filter(is_gone).cloned().collect();
         let ends = gone.iter().cloned().map(Line::End);
         let lines: Vec<Line> = ends.chain(new.iter().cloned().map(Line::Meter)).collect();
@@ -524,7 +686,7 @@ impl Book {
         {
             tracing::error!(%error, "since when sessions are there, and which have ended, cannot be written down");
         }
-        gone.iter().for_each(|name| drop(self.meters.remove(name)));
+        former.meters.extend(gone.iter().filter_map(|name| self.meters.remove_entry(name)));
         self.keep(new);
     }
 
@@ -558,14 +720,15 @@ impl Book {
         let peer = Peer { local: want.local, remote: want.remote, ifindex: want.ifindex };
         let filters = want.filters.as_ref().and_then(|name| self.filters.get(name)).copied();
         let copy_peer = self.copy_peers(&want.copies);
-        GtpuSession {
+        let session = GtpuSession {
             teid: want.teid,
             address: want.address,
             prefix: want.prefix,
             tunnel: Tunnel { peer, teid: want.remote_teid },
             rules: GtpuRules { filters: filters.unwrap_or(0), copy_peer, ..want.rules },
             quota: want.quota,
-        }
+        };
+        GtpuSession { quota: quotas(&session, session.quota), ..session }
     }
 
     fn known(&self, teid: u32) -> Known {
@@ -589,10 +752,10 @@ impl Book {
     }
 
     fn tidy(&mut self) {
-        let Self { journal, made, meters, .. } = self;
-        let sessions = made.values().map(|session| Line::Put(request_of(session)));
+        let Self { journal, made, aside, meters, .. } = self;
+        let sessions = made.values().chain(&*aside).map(|session| Line::Put(request_of(session)));
         let meters = meters.values().cloned().map(Line::Meter);
-        if let Err(error) = journal.tidy(made.len() + meters.len(), sessions.chain(meters)) {
+        if let Err(error) = journal.tidy(made.len() + aside.len() + meters.len(), sessions.chain(meters)) {
             tracing::warn!(%error, "the list of GTP-U sessions could not be written anew");
         }
     }
@@ -602,28 +765,25 @@ fn subscriber(session: &MobileSession) -> impl Iterator<Item = IpAddr> + use<> {
     [session.address.map(IpAddr::V4), session.prefix.map(IpAddr::V6)].into_iter().flatten()
 }
 
-/// The tunnel that a session has left.
-fn left(before: &GtpuSession, after: &GtpuSession) -> Option<Tunnel> {
-    (before.tunnel != after.tunnel).then_some(before.tunnel)
+fn end_of(session: &MobileSession) -> End {
+    (session.peer, session.peer_teid)
 }
 
-/// Behind the last packet that a program sends to them.
-fn tell_old_ends(dataplane: &Dataplane, left: &[Tunnel]) {
-    if left.is_empty() {
-        return;
-    }
+/// The tunnel that a session has left; one that begins elsewhere here is the same to its other end.
+fn left(before: &GtpuSession, after: &GtpuSession) -> Option<Tunnel> {
+    let end = |session: &GtpuSession| (session.tunnel.peer.remote, session.tunnel.teid);
+    (end(before) != end(after)).then_some(before.tunnel)
+}
+
+/// By when every program sends to where sessions lead now.
+fn await_last_packets(dataplane: &Dataplane) {
     if let Err(error) = dataplane.grace() {
         tracing::warn!(%error, "End Markers may overtake the last packets");
     }
-    markers::send(left);
 }
 
 /// Changes nothing of sessions that are as they should be.
-fn bring_about(
-    dataplane: &Dataplane,
-    wanted: &BTreeMap<u32, GtpuSession>,
-    names: &HashMap<u32, String>,
-) -> Vec<String> {
+fn bring_about(dataplane: &Dataplane, wanted: &Wanted, book: &mut Book, former: &Former) -> Vec<String> {
     let mut remains = vec![];
     let Ok(gtpu) = dataplane.gtpu() else { return remains };
     let is_same_subscriber =
@@ -633,12 +793,15 @@ fn bring_about(
         wanted.get(&record.session.teid).is_some_and(|want| is_same_subscriber(want, &record.session))
     };
     let gone: Vec<u32> = there.iter().filter(|record| !stays(record)).map(|record| record.number).collect();
-    if !gone.is_empty()
-        && let Err(error) = dataplane.remove_gtpu(&gone)
-    {
-        remains.push(format!("GTP-U sessions that are no more could not be ended: {error}"));
+    if !gone.is_empty() {
+        match dataplane.remove_gtpu(&gone) {
+            Ok(records) => remains.extend(book.note_ended(&records, wanted, former)),
+            Err(error) => {
+                remains.push(format!("GTP-U sessions that are no more could not be ended: {error}"))
+            }
+        }
     }
-    let name = |teid: u32| names.get(&teid).cloned().unwrap_or_default();
+    let name = |teid: u32| book.names.get(&teid).cloned().unwrap_or_default();
     let (mut here, mut moved) = (HashMap::new(), vec![]);
     for record in there.iter().filter(stays) {
         here.insert(record.session.teid, ());
@@ -656,7 +819,10 @@ fn bring_about(
             remains.push(format!("GTP-U session `{}` is not there: {error}", name(want.teid)));
         }
     }
-    tell_old_ends(dataplane, &moved);
+    if !moved.is_empty() {
+        await_last_packets(dataplane);
+        book.tell_old_ends(moved);
+    }
     remains
 }
 
@@ -782,5 +948,27 @@ fn own6(text: &str) -> Result<Ipv6Addr, String> {
     match prefix::parse(text).map(|prefix| (prefix.addr, prefix.len)) {
         Some((IpAddr::V6(addr), 64)) if addr.to_bits() as u64 == 0 => Ok(addr),
         _ => Err(format!("prefix `{text}` is no IPv6 prefix of 64 bits; write it as 2001:db8:45:1::/64")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is asked of a relay is what the data plane says of it then: nothing is done twice.
+    #[test]
+    fn a_relay_has_no_quota_downlink() {
+        let peer = Peer { local: [192, 0, 2, 1].into(), remote: [192, 0, 2, 2].into(), ifindex: 1 };
+        let relay = GtpuSession {
+            teid: 1,
+            address: None,
+            prefix: None,
+            tunnel: Tunnel { peer, teid: 2 },
+            rules: GtpuRules::default(),
+            quota: [None; 2],
+        };
+        assert_eq!(quotas(&relay, OVER), [Some(0), None]);
+        let subscriber = GtpuSession { address: Some([10, 45, 0, 2].into()), ..relay };
+        assert_eq!(quotas(&subscriber, [None, Some(7)]), [None, Some(7)]);
     }
 }
