@@ -113,7 +113,7 @@ fn row(suite: &str, old: &Figure, new: &Figure, margin: f64, fit: bool) -> Row {
     let ratio = ratio_of_medians(&by_pass(new, &new_samples), &by_pass(old, &old_samples));
     let change = if !fit || is_signed(old, new) {
         Change::Undecided
-    } else if worst(old) == 0.0 || old.estimate.value == 0.0 {
+    } else if median(&old.samples) == 0.0 || old.estimate.value == 0.0 {
         beside_nothing(old, new)
     } else {
         judge(&ratio, new.better, margin)
@@ -286,7 +286,7 @@ mod tests {
         let figure = |lost: f64| {
             let mut samples = vec![0.0; 9];
             samples[4] = lost;
-            run(vec![Figure::new("a", "packets", Better::Lower, samples)])
+            run(vec![Figure::new("a", "packets", Better::Lower, samples).worst()])
         };
         let change = |before, after| compare(&figure(before), &figure(after), 0.05).rows[0].change;
         assert_eq!(change(0.0, 7.0), Change::Slower);
