@@ -157,8 +157,11 @@ const PINS: &str = "/sys/fs/bpf/sluice";
 pub fn remove_leftovers() {
     state::remove_leftovers();
     state::left_in(Path::new(PINS), "bench-").into_iter().for_each(|left| drop(Pin(left)));
-    for left in state::left_in(&std::env::temp_dir(), CAPTURES) {
-        if let Err(error) = std::fs::remove_dir_all(&left) {
+    let left_in = |prefix| state::left_in(&std::env::temp_dir(), prefix);
+    for left in [CAPTURES, SCRATCH].into_iter().flat_map(left_in) {
+        let is_folder = left.symlink_metadata().is_ok_and(|found| found.is_dir());
+        let removed = if is_folder { std::fs::remove_dir_all(&left) } else { std::fs::remove_file(&left) };
+        if let Err(error) = removed {
             eprintln!("sluice bench: cannot remove {}: {error}", left.display());
         }
     }
@@ -166,6 +169,8 @@ pub fn remove_leftovers() {
 
 /// Folders of captures are named by this and a pid.
 pub const CAPTURES: &str = "sluice-bench-monitor-";
+/// Likewise files and folders of what is started beside.
+const SCRATCH: &str = "sluice-bench-";
 
 /// Removes what is pinned, also after an error.
 struct Pin(PathBuf);
