@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{ArgMatches, FromArgMatches, Subcommand};
+use sluice_lab::interrupt;
 
 use crate::method::document::{self, RunDocument};
 use crate::method::progress::Progress;
@@ -149,6 +150,7 @@ fn ready() -> Result<()> {
         nix::unistd::geteuid().is_root(),
         "must run as root: the bench makes network namespaces and loads BPF programs"
     );
+    interrupt::install_once()?;
     remove_leftovers();
     Ok(())
 }

@@ -36,7 +36,7 @@ fn beside_a_busy_program_there_is_no_verdict() {
                 bound = 'at-most'\nlimit = 100.0\nunit = 'x'\n";
     let budgets = Budgets::parse(text).unwrap();
     let options = Options { passes: PASSES.into(), rounds: ROUNDS.into() };
-    let suites = passes::run(&budgets, &[], &options);
+    let suites = passes::run(&budgets, &[], &options).unwrap();
     let document =
         RunDocument { budgets: judge(&budgets.budget, &suites), suites, ..run::begin(Profile::Full) };
     let entry = &document.budgets[0];

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use sluice_bench::method::document::{self, RunDocument};
 use sluice_bench::report::published;
 use sluice_bench::suites::SUITES;
+use sluice_bench::suites::budgets::Budgets;
 
 fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
@@ -53,7 +54,14 @@ fn the_pages_tell_what_program_and_results_do() {
     let suites = format!("| suite | what it measures |\n|---|---|\n{}", suites.collect::<String>());
     is_as_written("docs/BENCH.md", "suites", &suites);
     let runs = [published::RESULTS, published::GTPU].map(results);
-    is_as_written("docs/BENCH.md", "budgets", &published::budgets(&runs));
+    let promised = Budgets::read(&path("bench/budgets.toml")).unwrap().budget;
+    let budgets = published::budgets(&runs, &promised);
+    is_as_written("docs/BENCH.md", "budgets", &budgets);
+    for promise in &promised {
+        let rows = || runs.iter().flat_map(|run| &run.budgets).map(|entry| &entry.budget);
+        let is_known = rows().any(|row| (&row.suite, &row.row) == (&promise.suite, &promise.row));
+        assert!(is_known || budgets.contains(&promise.name), "{} is promised and not told", promise.name);
+    }
     is_as_written("docs/BENCH.md", "mutants", &mutants::table());
     is_as_written("README.md", "figures", &published::headline(&runs[0]));
     is_as_written("README.md", "ladder", &published::ladder(&results(published::LADDER)));

@@ -18,7 +18,7 @@ use crate::netns::Netns;
 use crate::patience::patience;
 
 /// Where the daemon pins its BPF objects, by the name of its state directory.
-const PINS: &str = "/sys/fs/bpf/sluice";
+pub(crate) const PINS: &str = "/sys/fs/bpf/sluice";
 
 const START_PATIENCE: Duration = Duration::from_secs(60);
 const STOP_PATIENCE: Duration = Duration::from_secs(5);

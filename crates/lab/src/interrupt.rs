@@ -8,6 +8,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
+/// What [`check`] fails with.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
 pub struct Interrupted;
@@ -18,7 +19,16 @@ extern "C" fn note(_signal: i32) {
 
 /// From here on SIGINT and SIGTERM no longer end the process; [`check`] reports them.
 pub fn install() -> nix::Result<()> {
-    let action = SigAction::new(SigHandler::Handler(note), SaFlags::SA_RESTART, SigSet::empty());
+    install_with(SaFlags::SA_RESTART)
+}
+
+/// The same, but a second one ends the process: for work that does not ask often.
+pub fn install_once() -> nix::Result<()> {
+    install_with(SaFlags::SA_RESTART | SaFlags::SA_RESETHAND)
+}
+
+fn install_with(flags: SaFlags) -> nix::Result<()> {
+    let action = SigAction::new(SigHandler::Handler(note), flags, SigSet::empty());
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         // SAFETY: `note` is async-signal-safe and no other code here installs handlers for these signals.
         unsafe { sigaction(signal, &action) }?;
@@ -26,10 +36,12 @@ pub fn install() -> nix::Result<()> {
     Ok(())
 }
 
+/// Whether one came.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
 }
 
+/// Fails when one came.
 pub fn check() -> Result<(), Interrupted> {
     if requested() { Err(Interrupted) } else { Ok(()) }
 }

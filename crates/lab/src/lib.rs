@@ -20,7 +20,7 @@ pub mod gnb;
 mod gtpu;
 pub mod helpers;
 pub mod hosts;
-mod interrupt;
+pub mod interrupt;
 mod matrix;
 pub mod metrics;
 mod nat;

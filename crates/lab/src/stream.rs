@@ -1,7 +1,7 @@
 //! A stream of numbered packets at full rate, and its exact accounting (`bpf/lab/stream.bpf.c`).
 //!
 //! Live-frames prog-run makes the packets inside the kernel; every call costs 20 ms, so one call with a huge repeat
-//! runs until a signal ends it.
+//! runs until a signal ends it, and is made again where a long run used its repetitions up.
 // Volatile reads of counters that the kernel writes, and signals to threads, have no safe interface.
 #![allow(unsafe_code)]
 
@@ -10,7 +10,8 @@ use std::mem::MaybeUninit;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::thread::JoinHandleExt;
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ use crate::patience::until;
 
 /// Frames given to the driver at one time.
 const BATCH: u32 = 64;
+/// Of one call.
+const REPEAT: u32 = i32::MAX as u32;
 /// As in stream.bpf.c.
 const FRAME_BYTES: usize = 64;
 const TICK_NS: u64 = 1_000_000;
@@ -92,6 +95,7 @@ pub struct Arrivals {
 /// The generator at work.
 pub struct Running {
     thread: Option<JoinHandle<io::Result<()>>>,
+    stop: Arc<AtomicBool>,
 }
 
 impl<'obj> Stream<'obj> {
@@ -231,7 +235,21 @@ impl Running {
         frame_bytes: usize,
         batch: u32,
     ) -> Result<Running> {
+        Running::repeating(program, netns, cpu, frame_bytes, batch, REPEAT)
+    }
+
+    /// The same with so many repetitions of each call.
+    fn repeating(
+        program: OwnedFd,
+        netns: &Netns,
+        cpu: usize,
+        frame_bytes: usize,
+        batch: u32,
+        repeat: u32,
+    ) -> Result<Running> {
         install_wake_up()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
         let namespace = netns.descriptor()?;
         let thread = thread::Builder::new().name("generator".to_owned()).spawn(move || {
             namespace.enter_for_good().map_err(io::Error::other)?;
@@ -240,9 +258,11 @@ impl Running {
             sched_setaffinity(Pid::from_raw(0), &cpus)?;
             // a generator that is put aside in favour of others does not keep its rate
             niceness::set(Pid::from_raw(0), niceness::HIGHEST)?;
-            run_live(program.as_fd(), frame_bytes, batch)
+            let frame = vec![0u8; frame_bytes];
+            let run = XdpRun { repeat, live: Some(batch), ..XdpRun::new(&frame, 0) };
+            run_live(program.as_fd(), &run, &stopped)
         })?;
-        Ok(Running { thread: Some(thread) })
+        Ok(Running { thread: Some(thread), stop })
     }
 
     /// Interrupts the run and waits for its thread; fails if the run had failed.
@@ -255,6 +275,7 @@ impl Running {
     /// The signal may come before the call sleeps in the kernel, so it is repeated.
     fn wake_and_join(&mut self) -> Option<io::Result<()>> {
         let thread = self.thread.take()?;
+        self.stop.store(true, Ordering::Relaxed);
         while !thread.is_finished() {
             // One that has ended meanwhile is what we want.
             // SAFETY: the thread is not joined yet, so its handle is valid.
@@ -279,14 +300,16 @@ fn attach_xdp(netns: &Netns, device: &str, program: BorrowedFd) -> Result<Link> 
         .with_context(|| format!("cannot attach XDP to {device} in {}", netns.name()))
 }
 
-/// Runs until a signal arrives.
-fn run_live(program: BorrowedFd, frame_bytes: usize, batch: u32) -> io::Result<()> {
-    let frame = vec![0u8; frame_bytes];
-    let run = XdpRun { repeat: i32::MAX as u32, live: Some(batch), ..XdpRun::new(&frame, 0) };
-    match run::xdp(program, &run) {
-        Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
-        _ => Ok(()),
+/// Runs until it is stopped, which a signal tells the call in the kernel. Frames that are made anew because they were too
+/// early are repetitions as well, so a slow rate uses them up within minutes: the call is made again then.
+pub fn run_live(program: BorrowedFd<'_>, run: &XdpRun<'_>, stop: &AtomicBool) -> io::Result<()> {
+    while !stop.load(Ordering::Relaxed) {
+        match run::xdp(program, run) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
     }
+    Ok(())
 }
 
 fn counter(map: &impl MapCore, index: u32) -> Result<u64> {
@@ -305,4 +328,34 @@ fn install_wake_up() -> Result<()> {
         result = unsafe { sigaction(Signal::SIGUSR1, &action) }.map(drop);
     });
     Ok(result?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netns::{VethEnd, veth};
+
+    /// Too early frames are repetitions: a call that has used them up is made again.
+    #[test]
+    fn a_run_outlasts_the_repetitions_of_a_call() {
+        let (sender, receiver) = (Netns::create("send").unwrap(), Netns::create("sink").unwrap());
+        let end = |netns, name| VethEnd { netns, name, mac: None, addresses: &[] };
+        veth(end(&sender, "out0"), end(&receiver, "in0")).unwrap();
+        let shape = Shape {
+            flows: 1,
+            denied_every: 0,
+            ifindex: sender.ifindex("out0").unwrap(),
+            source_mac: [2, 0, 0, 0, 0, 1],
+            destination_mac: [2, 0, 0, 0, 0, 2],
+            source: [192, 0, 2, 1].into(),
+            destination: [192, 0, 2, 2].into(),
+        };
+        let mut storage = MaybeUninit::uninit();
+        let stream = Stream::load(&mut storage, shape).unwrap();
+        let _sink = stream.sink(&receiver, "in0").unwrap();
+        let program = stream.skel.progs.stream_send.as_fd().try_clone_to_owned().unwrap();
+        let running = Running::repeating(program, &sender, 0, FRAME_BYTES, BATCH, 100).unwrap();
+        until(Duration::from_secs(5), || Ok(stream.sent_total() > 250), || "one call".to_owned()).unwrap();
+        running.end().unwrap();
+    }
 }

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 
 use crate::analysis::{Control, Options, analyze};
+use crate::beside::not_a_source;
 use crate::capture::{self, CaptureError, Source};
 use crate::compare::{self, CompareArgs};
 use crate::frame::Batch;
@@ -294,6 +295,10 @@ fn options(args: &WatchArgs) -> Options {
 
 fn outputs(args: &WatchArgs, source: &str) -> Result<Outputs> {
     ensure!(args.interval.0 >= 1_000_000, "--interval: at least 1ms");
+    let sources: Vec<&str> = args.sources.iter().map(String::as_str).collect();
+    for (option, path) in [("--jsonl", &args.jsonl), ("--prometheus", &args.prometheus)] {
+        path.as_ref().map_or(Ok(()), |path| not_a_source(option, path, &sources))?;
+    }
     let mut outputs = Outputs::default();
     if let Some(path) = &args.db {
         let detail = if args.mode == Mode::Fast { Detail::Fast } else { Detail::Full };

@@ -10,6 +10,7 @@
 pub mod analysis;
 pub mod anomaly;
 pub mod args;
+mod beside;
 pub mod capture;
 pub mod channel;
 pub mod compare;

@@ -9,6 +9,7 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 
+use crate::beside::{Beside, not_a_source};
 use crate::capture::{self, CaptureError, Source};
 use crate::frame::{Batch, Frame, LinkType};
 use crate::generate::writer::{CaptureWriter, Format, Interface, formats_of};
@@ -164,6 +165,7 @@ pub struct Request {
 /// Runs the command.
 pub fn run(args: &SliceArgs) -> anyhow::Result<Slice> {
     let request = args.request()?;
+    not_a_source("--output", &args.output, &[&args.source])?;
     let mut source = capture::open(&args.source)?;
     slice(source.as_mut(), protocol::observe, &request, &args.output)
 }
@@ -189,7 +191,7 @@ pub struct Slice {
     pub partial: Option<String>,
 }
 
-/// Writes the wanted packets of `source`; `observe` tells channels.
+/// Writes the wanted packets of `source`; `observe` tells channels. An output that was there stays unless there are some.
 pub fn slice(
     source: &mut dyn Source,
     observe: impl Fn(&Frame<'_>) -> Result<Observation, Unknown>,
@@ -200,11 +202,13 @@ pub fn slice(
         bail!("{}: expected a name that ends in .pcapng, with .gz or .zst after it", output.display());
     };
     let no_file = || format!("{} could not be written", output.display());
-    let writer = CaptureWriter::create(output, Format::PcapNg, packing, &[]).with_context(no_file)?;
+    let (beside, file) = Beside::create(output).with_context(no_file)?;
+    let writer = CaptureWriter::new(file, Format::PcapNg, packing, &[]).with_context(no_file)?;
     let mut cutter = Cutter {
         request: *request,
         source: source.name().to_owned(),
         writer,
+        beside,
         interfaces: HashMap::new(),
         waiting: VecDeque::new(),
         waiting_bytes: 0,
@@ -252,6 +256,7 @@ struct Cutter {
     request: Request,
     source: String,
     writer: CaptureWriter,
+    beside: Beside,
     /// Interfaces of the output by those of the source.
     interfaces: HashMap<(u32, LinkType), u32>,
     waiting: VecDeque<Waiting>,
@@ -378,12 +383,11 @@ impl Cutter {
 
     fn finish(self) -> anyhow::Result<Slice> {
         let Request { event, channel, .. } = self.request;
-        let output = self.slice.output.clone();
-        self.writer.finish().with_context(|| format!("{} could not be written", output.display()))?;
         if self.slice.frames > 0 {
+            let written = self.writer.finish().and_then(|()| self.beside.take_place());
+            written.with_context(|| format!("{} could not be written", self.slice.output.display()))?;
             return Ok(self.slice);
         }
-        std::fs::remove_file(&output).ok();
         match (event, self.event_ns, channel) {
             (Some(Event::Frame(number)), None, _) => bail!("{} has no frame {number}", self.source),
             (Some(_), _, None) => bail!("{} has no packets around that time", self.source),

@@ -8,7 +8,7 @@ use std::process::Command;
 use sluice_monitor::capture::{CaptureError, Source};
 use sluice_monitor::frame::{Batch, LinkType, Record};
 use sluice_monitor::generate::{Mix, Options, Synthetic};
-use sluice_monitor::slice::{Event, Request, Slice, slice};
+use sluice_monitor::slice::{Event, Request, Slice, SliceArgs, Span, run, slice};
 
 #[derive(Clone, Debug, PartialEq)]
 struct Kept {
@@ -231,10 +231,39 @@ fn what_is_not_there_is_said() {
     assert_eq!(say(around(Event::Time(5)), &path), "memory.pcap has no packets around that time");
     let nobody = Request { channel: Some(0xab), event: None, before_ns: 0, after_ns: 0 };
     assert_eq!(say(nobody, &path), "memory.pcap: no packets of channel 00000000000000ab there");
-    assert!(!path.exists(), "an empty slice is not left behind");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "an empty slice is not left behind");
+    std::fs::write(&path, "another's").unwrap();
+    assert_eq!(say(around(Event::Frame(501)), &path), "memory.pcap has no frame 501");
+    assert_eq!(std::fs::read(&path).unwrap(), b"another's", "what was there stays");
     assert!(say(around(Event::Frame(1)), &directory.path().join("x.pcap")).contains(".pcapng"));
 
     let mut source = Frames { frames: all, next: 0, cut: true };
     let made = slice(&mut source, reference::observe, &around(Event::Frame(500)), &path).unwrap();
     assert!(made.frames > 10 && made.partial.unwrap().contains("cut in the middle"));
+}
+
+/// By its own name, a link to it and another name of it.
+#[test]
+fn a_slice_does_not_take_the_place_of_its_source() {
+    let directory = tempfile::tempdir().unwrap();
+    let name = |name: &str| directory.path().join(name);
+    let source = name("a.pcapng");
+    cut(frames(), around(Event::Frame(50)), &source).unwrap();
+    let before = std::fs::read(&source).unwrap();
+    std::os::unix::fs::symlink(&source, name("link.pcapng")).unwrap();
+    std::fs::hard_link(&source, name("other.pcapng")).unwrap();
+    for output in ["a.pcapng", "link.pcapng", "other.pcapng"] {
+        let args = SliceArgs {
+            source: source.display().to_string(),
+            channel: None,
+            frame: Some(1),
+            time: None,
+            before: Span(0),
+            after: Span(0),
+            output: name(output),
+        };
+        let said = run(&args).unwrap_err().to_string();
+        assert!(said.contains("is the capture") && said.contains("name another file"), "{said}");
+        assert_eq!(std::fs::read(&source).unwrap(), before, "{output}");
+    }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use libbpf_rs::{MapCore, Object, ObjectBuilder};
 use sluice_dataplane::prog_run::{XdpRun, is_interrupted, xdp};
+use sluice_lab::interrupt;
 use sluice_lab::netns::Netns;
 use sluice_lab::stream::Running;
 use sluice_libbpf::Link;
@@ -225,7 +226,7 @@ impl Frames {
         let running = Running::start(self.sender()?, host, bench_cpu(), frame_bytes)?;
         self.wait_for_first(before, std::hint::spin_loop);
         let (began, first) = (Instant::now(), self.sent());
-        thread::sleep(length);
+        sleep(length)?;
         let (sent, seconds) = (self.sent() - first, began.elapsed().as_secs_f64());
         self.stop(running)?;
         ensure!(sent > 0, "the generator sent nothing");
@@ -299,6 +300,11 @@ impl Frames {
             }
             before = now;
         }
+    }
+
+    /// Flows whose frames it makes.
+    pub fn flows(&self) -> u32 {
+        self.state.read(0).flows
     }
 
     pub fn sent(&self) -> u64 {
@@ -411,6 +417,17 @@ impl Frames {
         );
         Ok(())
     }
+}
+
+/// As long as nobody interrupts a run of minutes.
+fn sleep(length: Duration) -> Result<()> {
+    const LOOK: Duration = Duration::from_millis(500);
+    let until = Instant::now() + length;
+    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+        interrupt::check()?;
+        thread::sleep(left.min(LOOK));
+    }
+    Ok(())
 }
 
 fn send(

@@ -247,6 +247,11 @@ impl Tunnels {
         Ok(())
     }
 
+    /// Packets in the ring.
+    pub fn distinct_packets(&self) -> u32 {
+        self.state.read(0).ring_size
+    }
+
     /// A frame as it arrives; the wrapper writes the TEID.
     fn frame(&self, entry: &GtpuEntry) -> Vec<u8> {
         let side = self.arriving();

@@ -73,16 +73,16 @@ pub fn undisturbed() -> Option<f64> {
     Some(quickest(f64::INFINITY)).filter(|walk| walk.is_finite())
 }
 
+/// Begins what [`doubt`] tells.
+pub const DOUBT: &str = "others had the last cache";
+
 /// What forbids a verdict where walks like these were seen beside the rounds.
 pub fn doubt(walks: &[f64], undisturbed: f64) -> Option<String> {
     let mut sorted = walks.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = *sorted.get(sorted.len() / 2)?;
-    (middle > MOST * undisturbed).then(|| {
-        format!(
-            "others had the last cache: a line of it took {middle:.0} ns, {undisturbed:.0} when undisturbed"
-        )
-    })
+    (middle > MOST * undisturbed)
+        .then(|| format!("{DOUBT}: a line of it took {middle:.0} ns, {undisturbed:.0} when undisturbed"))
 }
 
 #[cfg(test)]

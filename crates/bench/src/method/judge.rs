@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::method::budget::Budget;
+use crate::method::budget::{Bound, Budget};
 use crate::method::number::number;
 use crate::method::result::{Check, Figure, SuiteResult};
 use crate::method::stats::Estimate;
@@ -100,8 +100,12 @@ pub fn judge(budgets: &[Budget], suites: &[SuiteResult]) -> Vec<Judged> {
     budgets.iter().map(one).collect()
 }
 
-/// What the promise is about. A figure that is a ratio itself has none to its floor.
+/// What the promise is about. A figure that is a ratio itself has none to its floor. Where nothing at all is promised, the
+/// worst round must keep it.
 fn value(budget: &Budget, figure: &Figure) -> Option<Estimate> {
+    if budget.bound == Bound::AtMost && budget.limit == 0.0 {
+        return Some(Estimate::worst(&figure.samples)).filter(|worst| worst.n > 0);
+    }
     if budget.unit == "x" && figure.unit != "x" { figure.ratio } else { Some(figure.estimate) }
 }
 
@@ -151,7 +155,6 @@ fn detail(figure: &Figure) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::method::budget::Bound;
     use crate::method::checks;
     use crate::method::result::{Better, SuiteResult};
     use crate::method::watch::Load;
@@ -201,6 +204,18 @@ mod tests {
         assert_eq!(judge(Bound::AtMost, 2.0, [2.01, 2.005, 2.1, 2.01, 2.02]), (Verdict::Missed, true));
         assert_eq!(judge(Bound::AtLeast, 2.0, [1.9, 1.8, 1.95, 1.9, 1.9]), (Verdict::Missed, true));
         assert_eq!(judge(Bound::AtLeast, 4.0, [4.0, 4.1, 4.05, 4.0, 4.1]), (Verdict::Kept, true));
+    }
+
+    #[test]
+    fn a_loss_in_a_few_rounds_misses_a_promise_of_none() {
+        let rounds = |lost: f64| {
+            let mut samples = vec![0.0; 15];
+            samples[7] = lost;
+            Figure { passes: 5, ..Figure::new("r", "frames", Better::Lower, samples) }
+        };
+        let judge = |lost| Judged::new(budget(Bound::AtMost, 0.0, "frames"), Some(&rounds(lost)), &[]);
+        assert_eq!((judge(0.0).verdict, judge(3.0).verdict), (Verdict::Kept, Verdict::Missed));
+        assert!(judge(3.0).certain && judge(3.0).measured.unwrap().value == 3.0);
     }
 
     #[test]

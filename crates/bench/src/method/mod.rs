@@ -2,7 +2,7 @@
 
 pub(crate) mod affinity;
 pub(crate) mod budget;
-mod cache;
+pub(crate) mod cache;
 pub mod chart;
 pub mod checks;
 pub(crate) mod chi;

@@ -88,6 +88,9 @@ pub struct Figure {
     /// times. 0: once, and intervals are over rounds.
     #[serde(default)]
     pub passes: usize,
+    /// The estimate is the worst round's, and of several passes the worst pass's: what happens in few rounds happens.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub worst: bool,
     /// What others did meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
@@ -158,6 +161,7 @@ impl Figure {
             headline: false,
             checks: vec![],
             passes: 0,
+            worst: false,
             load: None,
         }
     }
@@ -172,6 +176,13 @@ impl Figure {
     /// Adds the A/A row: the same contestant twice in the same rounds.
     pub fn same(mut self, once: &[f64], again: &[f64]) -> Figure {
         self.same = Some(paired_ratio(again, once));
+        self
+    }
+
+    /// Of losses and the like, where less is better: the worst round counts, and few of them need not settle.
+    pub fn worst(mut self) -> Figure {
+        self.estimate = Estimate::worst(&self.samples);
+        (self.worst, self.unsteady) = (true, false);
         self
     }
 

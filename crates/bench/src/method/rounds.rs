@@ -1,6 +1,7 @@
 //! Interleaved rounds: every contestant runs in every round, in rotating order.
 
 use anyhow::Result;
+use sluice_lab::interrupt;
 
 use crate::method::watch;
 
@@ -15,6 +16,7 @@ pub fn interleave(
         for round in 0..rounds {
             for position in 0..contestants {
                 let contestant = (position + round) % contestants;
+                interrupt::check()?;
                 watch::walk();
                 samples[contestant].push(run(contestant, round)?);
             }
@@ -26,6 +28,7 @@ pub fn interleave(
 /// The samples of one contestant alone.
 pub fn alone(rounds: usize, mut run: impl FnMut(usize) -> Result<f64>) -> Result<Vec<f64>> {
     let mut one = |round| {
+        interrupt::check()?;
         watch::walk();
         run(round)
     };

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
+use sluice_lab::interrupt;
 
 use crate::method::checks;
 use crate::method::document::{RunDocument, SCHEMA};
@@ -39,6 +40,7 @@ fn run_jobs(context: &Context, jobs: Vec<Job<'_>>) -> Result<RunDocument> {
     let start = Instant::now();
     for (name, measure) in jobs {
         document.suites.push(one(name, context, measure));
+        interrupt::check()?;
     }
     context.progress.end();
     Ok(end(document, start))

@@ -58,6 +58,14 @@ pub struct Estimate {
     pub n: usize,
 }
 
+impl Estimate {
+    /// The most of them, which is no matter of chance. Of no samples: NaN.
+    pub fn worst(samples: &[f64]) -> Estimate {
+        let most = samples.iter().copied().reduce(f64::max).unwrap_or(f64::NAN);
+        Estimate { value: most, low: most, high: most, n: samples.len() }
+    }
+}
+
 const RESAMPLES: usize = 10_000;
 const SEED: u64 = 0x51_1c_e0;
 
@@ -117,8 +125,8 @@ pub fn ratio_of_medians(numerators: &[f64], denominators: &[f64]) -> Estimate {
     Estimate { value: median(numerators) / median(denominators), low: at(0.025), high: at(0.975), n }
 }
 
-/// Half the interquartile range over the median: how far the rounds are apart. Of fewer than four rounds
-/// nothing can be left out.
+/// Half the interquartile range over the median, whatever its sign: how far the rounds are apart. Around nothing any spread
+/// is infinite. Of fewer than four rounds nothing can be left out.
 pub fn dispersion(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -126,7 +134,7 @@ pub fn dispersion(samples: &[f64]) -> f64 {
         return 0.0;
     }
     let (low, high) = (sorted[sorted.len() / 4], sorted[sorted.len() - 1 - sorted.len() / 4]);
-    (high - low) / 2.0 / median(&sorted)
+    if high == low { 0.0 } else { (high - low) / 2.0 / median(&sorted).abs() }
 }
 
 #[cfg(test)]
@@ -216,5 +224,7 @@ mod tests {
         assert_eq!(dispersion(&[10.0]), 0.0);
         assert!(dispersion(&[10.0, 14.0, 10.0]) > 0.15, "three rounds are judged whole");
         assert!(dispersion(&[10.0, 10.0, 15.0, 15.0, 10.0, 15.0, 10.0, 15.0]) > 0.15);
+        assert!(dispersion(&[-10.0, -14.0, -10.0]) > 0.15, "differences may be negative");
+        assert!(dispersion(&[-1.0, 0.0, 1.0]).is_infinite() && dispersion(&[0.0; 5]) == 0.0);
     }
 }

@@ -1,5 +1,6 @@
 //! `sluice bench compare A B`: what became faster, slower, or neither.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +12,7 @@ use comfy_table::{CellAlignment, Table};
 use crate::method::document::{self, RunDocument};
 use crate::method::number::number;
 use crate::method::result::{Better, Estimate, Figure};
-use crate::method::stats::ratio_of_medians;
+use crate::method::stats::{median, ratio_of_medians};
 
 #[derive(Debug, clap::Args)]
 pub struct CompareArgs {
@@ -109,11 +110,13 @@ fn row(suite: &str, old: &Figure, new: &Figure, margin: f64, fit: bool) -> Row {
         Some(_) if new.unit != "x" => (true, relative(old), relative(new)),
         _ => (false, old.samples.clone(), new.samples.clone()),
     };
-    let ratio = ratio_of_medians(&new_samples, &old_samples);
-    let change = match (fit, old.estimate.value == 0.0) {
-        (false, _) => Change::Undecided,
-        (true, true) => beside_nothing(old, new),
-        (true, false) => judge(&ratio, new.better, margin),
+    let ratio = ratio_of_medians(&by_pass(new, &new_samples), &by_pass(old, &old_samples));
+    let change = if !fit || is_signed(old, new) {
+        Change::Undecided
+    } else if median(&old.samples) == 0.0 || old.estimate.value == 0.0 {
+        beside_nothing(old, new)
+    } else {
+        judge(&ratio, new.better, margin)
     };
     Row {
         suite: suite.to_owned(),
@@ -127,20 +130,45 @@ fn row(suite: &str, old: &Figure, new: &Figure, margin: f64, fit: bool) -> Row {
     }
 }
 
-/// A ratio to zero says nothing: lost packets where there were none are a difference whatever their number.
+/// Rounds of a pass share what it has allocated: they are one sample, their median.
+fn by_pass(figure: &Figure, samples: &[f64]) -> Vec<f64> {
+    match samples.len().div_ceil(figure.passes.max(1)) {
+        _ if figure.passes == 0 => samples.to_vec(),
+        0 => vec![],
+        rounds => samples.chunks(rounds).map(median).collect(),
+    }
+}
+
+/// A ratio of what may be negative, as differences between two runs may, says nothing.
+fn is_signed(old: &Figure, new: &Figure) -> bool {
+    old.estimate.low < 0.0 || new.estimate.value < 0.0
+}
+
+fn worst(figure: &Figure) -> f64 {
+    Estimate::worst(&figure.samples).value
+}
+
+/// A ratio to zero says nothing: lost packets where there were none are a difference whatever their number, also in few
+/// rounds.
 fn beside_nothing(old: &Figure, new: &Figure) -> Change {
-    match (new.estimate.value == old.estimate.value, new.better) {
-        (true, _) => Change::None,
-        (false, Better::Lower) => Change::Slower,
-        (false, Better::Higher) => Change::Faster,
+    let (up, down) = changes(new.better);
+    match worst(new).total_cmp(&worst(old)) {
+        Ordering::Equal => Change::None,
+        Ordering::Greater => up,
+        Ordering::Less => down,
+    }
+}
+
+/// What more and less are.
+fn changes(better: Better) -> (Change, Change) {
+    match better {
+        Better::Higher => (Change::Faster, Change::Slower),
+        Better::Lower => (Change::Slower, Change::Faster),
     }
 }
 
 fn judge(ratio: &Estimate, better: Better, margin: f64) -> Change {
-    let (up, down) = match better {
-        Better::Higher => (Change::Faster, Change::Slower),
-        Better::Lower => (Change::Slower, Change::Faster),
-    };
+    let (up, down) = changes(better);
     if !ratio.value.is_finite() {
         Change::Undecided
     } else if ratio.low > 1.0 && ratio.value > 1.0 + margin {
@@ -251,6 +279,39 @@ mod tests {
         assert_eq!(one(Better::Lower, 100.0, 103.0), Change::None, "within the margin");
         assert_eq!(one(Better::Higher, 0.0, 0.0), Change::None, "nothing lost before and after");
         assert_eq!(one(Better::Lower, 0.0, 7.0), Change::Slower, "packets are lost where none were");
+    }
+
+    #[test]
+    fn a_loss_in_one_round_is_one_beside_none() {
+        let figure = |lost: f64| {
+            let mut samples = vec![0.0; 9];
+            samples[4] = lost;
+            run(vec![Figure::new("a", "packets", Better::Lower, samples).worst()])
+        };
+        let change = |before, after| compare(&figure(before), &figure(after), 0.05).rows[0].change;
+        assert_eq!(change(0.0, 7.0), Change::Slower);
+        assert_eq!(change(7.0, 0.0), Change::Faster);
+        assert_eq!(change(7.0, 7.0), Change::None);
+    }
+
+    #[test]
+    fn below_nothing_there_is_no_ratio() {
+        assert_eq!(one(Better::Lower, -0.5, 20.0), Change::Undecided);
+        assert_eq!(one(Better::Lower, 20.0, -0.5), Change::Undecided);
+    }
+
+    /// Two of three passes are slower: nine rounds that do not know of passes would call that certain.
+    #[test]
+    fn rounds_of_a_pass_are_one_sample() {
+        let joined = |passes: [f64; 3]| {
+            let samples: Vec<f64> =
+                passes.iter().flat_map(|value| [value - 0.01, *value, value + 0.01]).collect();
+            let figure = Figure::new("a", "ns", Better::Lower, samples);
+            run(vec![Figure { passes: 3, unsteady: false, ..figure }])
+        };
+        let (before, after) = (joined([100.0, 108.0, 100.0]), joined([108.0, 108.0, 100.0]));
+        let row = &compare(&before, &after, 0.05).rows[0];
+        assert_eq!((row.ratio.n, row.change), (3, Change::None), "{row:?}");
     }
 
     #[test]

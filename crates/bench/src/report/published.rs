@@ -121,8 +121,8 @@ pub fn ladder(document: &RunDocument) -> String {
     format!("{text}\n\n{}|{ruler}\n{rows}\n{}\n", line(&table.header), table.note)
 }
 
-/// Every budget of these runs; those of one subject share a line.
-pub fn budgets(documents: &[RunDocument]) -> String {
+/// Every budget of these runs; those of one subject share a line. What is promised beside them is named as not measured.
+pub fn budgets(documents: &[RunDocument], promised: &[Budget]) -> String {
     let mut lines: Vec<(String, Vec<String>)> = vec![];
     for entry in documents.iter().flat_map(|document| &document.budgets) {
         let (variant, subject) = told_apart(&entry.budget.name);
@@ -136,7 +136,24 @@ pub fn budgets(documents: &[RunDocument]) -> String {
     let rows = lines.iter().map(|(subject, cells)| format!("| {subject} | {} |\n", cells.join("<br>")));
     let header = "| promise | limit, measured, 95 %, verdict |\n|---|---|\n";
     let captions: Vec<String> = documents.iter().map(|document| caption(document, BPF_SOURCES)).collect();
-    format!("{}\n\n{header}{}", captions.join("<br>\n"), rows.collect::<String>())
+    let missing = not_measured(documents, promised);
+    format!("{}{missing}\n\n{header}{}", captions.join("<br>\n"), rows.collect::<String>())
+}
+
+/// Promises that none of the runs knows: their number and their names.
+fn not_measured(documents: &[RunDocument], promised: &[Budget]) -> String {
+    let row = |budget: &Budget| (budget.suite.clone(), budget.row.clone());
+    let known = |promise: &Budget| {
+        documents.iter().flat_map(|run| &run.budgets).any(|entry| row(&entry.budget) == row(promise))
+    };
+    let missing = promised.iter().filter(|promise| !known(promise));
+    let names: Vec<&str> = missing.map(|promise| promise.name.as_str()).collect();
+    match names.len() {
+        0 => String::new(),
+        count => {
+            format!(" **Not measured: {count}** promises of `bench/budgets.toml`: {}.", names.join("; "))
+        }
+    }
 }
 
 /// What tells a budget apart from others of its subject, and the subject: what stands before the first colon or comma,
@@ -247,7 +264,7 @@ mod tests {
     #[test]
     fn every_budget_stands_in_the_table_and_variants_share_a_line() {
         let document = document();
-        let table = budgets(std::slice::from_ref(&document));
+        let table = budgets(std::slice::from_ref(&document), &[]);
         assert_eq!(
             table.matches("no verdict").count(),
             document.budgets.len() + 1,
@@ -261,12 +278,24 @@ mod tests {
     }
 
     #[test]
+    fn promises_that_no_run_knows_are_named() {
+        let mut document = document();
+        let promised: Vec<Budget> = document.budgets.iter().map(|entry| entry.budget.clone()).collect();
+        let all = budgets(std::slice::from_ref(&document), &promised);
+        assert!(!all.contains("Not measured"), "{all}");
+        document.budgets.remove(7);
+        let table = budgets(&[document], &promised);
+        let told = format!("**Not measured: 1** promises of `bench/budgets.toml`: {}.", promised[7].name);
+        assert!(table.contains(&told), "{table}");
+    }
+
+    #[test]
     fn the_caption_says_of_which_programs_it_is() {
         let mut document = document();
         assert!(!caption(&document, BPF_SOURCES).contains("changed"));
         document.environment.bpf_sources = "0123".to_owned();
         assert!(caption(&document, BPF_SOURCES).contains("`bpf/` has changed since"));
-        assert!(headline(&document).contains("changed") && budgets(&[document]).contains("changed"));
+        assert!(headline(&document).contains("changed") && budgets(&[document], &[]).contains("changed"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use anyhow::Result;
 use crate::generator::packets::Family;
 use crate::method::checks;
 use crate::method::document::RunDocument;
+use crate::method::environment::exclusive;
 use crate::method::progress::Progress;
 use crate::method::result::{Better, Figure, Profile, SuiteResult};
 use crate::method::rounds::interleave;
@@ -54,6 +55,7 @@ pub fn command(args: &GateArgs) -> Result<Option<RunDocument>> {
         let context = args.common.context(Profile::Quick, Progress::stderr());
         return crate::method::run::one_document(&context, SUITE.name, || suite(&context)).map(Some);
     };
+    let _lock = exclusive()?;
     bed::on_thread(|| named::run(name))?;
     Ok(None)
 }
@@ -133,7 +135,7 @@ fn rows_of(context: &Context, family: Family, grants: usize) -> Result<Vec<Figur
         };
         let figure = Figure::new(&name, "ns/packet", Better::Lower, off(2))
             .against(traffic.floor(), &off(1))
-            .same(&samples[1], &samples[3]);
+            .same(&off(1), &off(3));
         figures.push(figure.check(checks::distinct(bed.distinct().into(), grants as u64)));
     }
     if context.wants(&inside::drop_name(family, grants)) {

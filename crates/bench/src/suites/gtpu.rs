@@ -181,7 +181,7 @@ impl Scene {
         Ok(figure
             .check(Check::new("packets as they must be", true, format!("{proven} looked at byte by byte")))
             .check(usage)
-            .check(checks::distinct(self.sessions.into(), self.sessions.into())))
+            .check(checks::distinct(self.tunnels.distinct_packets().into(), self.sessions.into())))
     }
 
     fn tunnel(&mut self, row: &Row, repeat: u32, context: &Context) -> Result<Figure> {
@@ -239,7 +239,7 @@ impl Scene {
         let told = format!("{counted} packets counted, {sent} sent");
         Ok(Figure::new(row.name(), "ns/packet", Better::Lower, differences(&samples[1], &samples[0]))
             .check(Check::new("usage counted", counted == sent, told))
-            .check(checks::distinct(self.sessions.into(), self.sessions.into())))
+            .check(checks::distinct(self.tunnels.distinct_packets().into(), self.sessions.into())))
     }
 
     /// Every packet since its session has flows was one of them.

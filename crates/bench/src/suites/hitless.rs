@@ -144,7 +144,9 @@ fn figures(seen: &Seen) -> Vec<Figure> {
             }
             // Counts of rare events do not settle around a middle.
             figure.unsteady = false;
-            figure.headline = figure.name.ends_with("lost") || figure.name.ends_with("un-judged");
+            if unit == "packets" {
+                figure = figure.worst().headline();
+            }
             figures.push(figure);
         }
     }

@@ -347,10 +347,12 @@ fn figures(fill: u32, samples: &[Vec<f64>]) -> Vec<Figure> {
     let figure = |i: usize| {
         let figure = Figure::new(contestants[i].name(fill), "ns/operation", Better::Lower, without_loop(i));
         if i == lookup {
-            return figure.same(&samples[lookup], &samples[last]).headline();
+            return figure.same(&without_loop(lookup), &without_loop(last)).headline();
         }
         if contestants[i].by == By::Program {
-            figure.against("hash lookup", &without_loop(lookup)).same(&samples[lookup], &samples[last])
+            figure
+                .against("hash lookup", &without_loop(lookup))
+                .same(&without_loop(lookup), &without_loop(last))
         } else {
             figure
         }

@@ -20,6 +20,7 @@ use crate::method::result::{Better, Check, Figure, SuiteResult, Table};
 use crate::method::rounds::interleave;
 use crate::method::stats::estimate;
 use crate::method::suite::{Context, Suite};
+use crate::testbed::gateway::CAPTURES as FOLDER;
 
 mod live;
 mod memory;
@@ -136,7 +137,7 @@ impl Shelf {
         if let Some(shelf) = last.upgrade() {
             return Ok(shelf);
         }
-        let path = std::env::temp_dir().join(format!("sluice-bench-monitor-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("{FOLDER}{}", std::process::id()));
         let shelf = Arc::new(Shelf::at(path)?);
         *last = Arc::downgrade(&shelf);
         Ok(shelf)

@@ -97,7 +97,8 @@ fn suite(context: &Context) -> Result<SuiteResult> {
     chosen.iter().zip(rates).for_each(|(i, rates)| samples[*i] = rates);
     let forwarding = stands.iter().filter(|stand| stand.device != Device::Nobody);
     result.checks = forwarding.map(Stand::mode_check).collect::<Result<Vec<_>>>()?;
-    result.checks.push(checks::distinct(FLOWS as u64, FLOWS as u64));
+    let fewest = stands.iter().map(|stand| stand.frames.flows()).min().unwrap_or_default();
+    result.checks.push(checks::distinct(fewest.into(), FLOWS as u64));
     result.figures = chosen.iter().filter(|i| **i < ONCE).map(|i| figure(*i, &samples, &seen[*i])).collect();
     result.tables.push(table(&chosen, &samples, &seen));
     result.charts = charts(&samples, &result.figures);

@@ -171,12 +171,13 @@ pub fn result(outcome: &Outcome) -> Result<SuiteResult> {
 }
 
 fn figure(row: &Row) -> Figure {
-    let off =
-        |raw: &[f64]| raw.iter().zip(&row.samples.wrapper).map(|(raw, wrapper)| raw - wrapper).collect();
-    let (target, floor): (Vec<f64>, Vec<f64>) = (off(&row.samples.target), off(&row.samples.floor));
+    let off = |raw: &[f64]| -> Vec<f64> {
+        raw.iter().zip(&row.samples.wrapper).map(|(raw, wrapper)| raw - wrapper).collect()
+    };
+    let (target, floor) = (off(&row.samples.target), off(&row.samples.floor));
     let mut figure = Figure::new(&row.name, "ns/packet", Better::Lower, target)
         .against(row.floor, &floor)
-        .same(&row.samples.floor, &row.samples.floor_again);
+        .same(&floor, &off(&row.samples.floor_again));
     figure.unsteady = row.unsteady;
     figure.load = row.load.clone();
     figure.headline = row.spec.hook == Hook::Xdp && row.spec.protocol == Protocol::Udp;
@@ -636,7 +637,7 @@ fn make_row(bed: &mut Bed, spec: RowSpec, repeat: u32, samples: Vec<Vec<f64>>, c
         target_ns: estimate(&target),
         ratio: paired_ratio(&target, &floor),
         ratio_raw: paired_ratio(&samples[TARGET], &samples[FLOOR]),
-        same_ratio: paired_ratio(&samples[FLOOR_AGAIN], &samples[FLOOR]),
+        same_ratio: paired_ratio(&off(FLOOR_AGAIN), &floor),
         slow_packets: bed.slow,
         unsteady: dispersion(&floor).max(dispersion(&target)) > STEADY,
         load: watch::take(),

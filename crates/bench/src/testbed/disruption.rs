@@ -81,7 +81,7 @@ impl Field {
 
     /// Runs `work` with the daemon up.
     pub fn with_gateway<T>(&self, work: impl FnOnce(&mut Station<'_>) -> Result<T>) -> Result<T> {
-        let directory = self.state.path().join(self.hook.name());
+        let directory = self.state.of_gateway(self.hook.name());
         let mut gateway =
             Gateway::new(&self.programs[0], &self.branch.gateway, &self.configurations[0], &directory)?;
         gateway.start()?;

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use sluice_dataplane::{Attachment, Dataplane, Generation, Hooks, LocalKind, ObjectKind, Sizes, Variant};
+use sluice_lab::state;
 use sluice_language::{compile, parse};
 use sluice_plan::{Environment, Ids, IngressHook, NetDev, Plan};
 
@@ -152,22 +153,24 @@ pub struct Sluice {
 
 const PINS: &str = "/sys/fs/bpf/sluice";
 
-/// Removes the namespaces and pins of benches that were killed.
+/// Removes the namespaces, state directories, captures and pins of benches that were killed.
 pub fn remove_leftovers() {
-    sluice_lab::netns::remove_leftovers();
-    let Ok(entries) = std::fs::read_dir(PINS) else { return };
-    for entry in entries.flatten() {
-        if is_leftover(&entry.file_name().to_string_lossy()) {
-            drop(Pin(entry.path()));
+    state::remove_leftovers();
+    state::left_in(Path::new(PINS), "bench-").into_iter().for_each(|left| drop(Pin(left)));
+    let left_in = |prefix| state::left_in(&std::env::temp_dir(), prefix);
+    for left in [CAPTURES, SCRATCH].into_iter().flat_map(left_in) {
+        let is_folder = left.symlink_metadata().is_ok_and(|found| found.is_dir());
+        let removed = if is_folder { std::fs::remove_dir_all(&left) } else { std::fs::remove_file(&left) };
+        if let Err(error) = removed {
+            eprintln!("sluice bench: cannot remove {}: {error}", left.display());
         }
     }
 }
 
-/// `bench-<pid>-<n>` whose maker does not live.
-fn is_leftover(name: &str) -> bool {
-    let pid = name.strip_prefix("bench-").and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
-    pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
-}
+/// Folders of captures are named by this and a pid.
+pub const CAPTURES: &str = "sluice-bench-monitor-";
+/// Likewise files and folders of what is started beside.
+const SCRATCH: &str = "sluice-bench-";
 
 /// Removes what is pinned, also after an error.
 struct Pin(PathBuf);
@@ -348,15 +351,6 @@ const MOST_SLOW: u64 = 1000;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_pins_of_the_dead_are_left_over() {
-        assert!(is_leftover("bench-4294967295-0"));
-        for kept in [format!("bench-{}-0", std::process::id()), "default".to_owned(), "bench-x-1".to_owned()]
-        {
-            assert!(!is_leftover(&kept), "{kept}");
-        }
-    }
 
     #[test]
     fn an_unexplained_packet_makes_no_figure() {

@@ -230,3 +230,26 @@ fn judge(lines: &[Vec<String>], addresses: &Addresses) {
     let flows: HashSet<_> = lines.iter().map(|line| (&line[4], &line[5], &line[8], &line[9])).collect();
     assert_eq!(flows.len(), 1500);
 }
+
+/// A veth whose other end does not poll drops what XDP gives it, and the kernel calls that sent.
+#[test]
+fn a_replay_that_the_device_drops_fails_and_names_the_socket() {
+    let netns = Netns::create("replay").unwrap();
+    netns.sysctl("net.ipv6.conf.default.disable_ipv6", "1").unwrap();
+    let end = |name| VethEnd { netns: &netns, name, mac: None, addresses: &[] };
+    veth(end("here0"), end("there0")).unwrap();
+    let capture = std::env::temp_dir().join(format!("sluice-bench-replay-{}.pcap", std::process::id()));
+    let records: Vec<pcap::Record> = (0..100).map(|n| (Duration::from_micros(n), vec![7; 60])).collect();
+    std::fs::write(&capture, pcap::write(&records)).unwrap();
+    let replay = |socket| {
+        let device = "here0".to_owned();
+        let args = pcap::ReplayArgs { capture: capture.clone(), device, recorded: false, socket };
+        netns.enter(|| pcap::command(&args).map_err(|error| format!("{error:#}"))).unwrap()
+    };
+    let said = replay(false).unwrap_err();
+    assert!(said.contains("here0 counts 0 of 100 packets") && said.contains("--socket"), "{said}");
+    replay(true).unwrap();
+    netns.run("ethtool", ["-K", "there0", "gro", "on"]).unwrap();
+    replay(false).unwrap();
+    std::fs::remove_file(&capture).unwrap();
+}

@@ -48,8 +48,8 @@ enum Sink {
 }
 
 impl Sink {
-    fn create(path: &Path, packing: Packing) -> io::Result<Self> {
-        let file = BufWriter::with_capacity(BUFFER, File::create(path)?);
+    fn new(file: File, packing: Packing) -> io::Result<Self> {
+        let file = BufWriter::with_capacity(BUFFER, file);
         Ok(match packing {
             Packing::Plain => Sink::Plain(file),
             Packing::Gzip => Sink::Gzip(flate2::write::GzEncoder::new(file, flate2::Compression::fast())),
@@ -96,8 +96,13 @@ impl CaptureWriter {
         packing: Packing,
         interfaces: &[Interface],
     ) -> io::Result<Self> {
+        CaptureWriter::new(File::create(path)?, format, packing, interfaces)
+    }
+
+    /// The same into a file that is empty.
+    pub fn new(file: File, format: Format, packing: Packing, interfaces: &[Interface]) -> io::Result<Self> {
         let mut writer =
-            CaptureWriter { sink: Sink::create(path, packing)?, format, block: Vec::with_capacity(BUFFER) };
+            CaptureWriter { sink: Sink::new(file, packing)?, format, block: Vec::with_capacity(BUFFER) };
         match format {
             Format::Pcap => writer.pcap_header(interfaces.first().map_or(LinkType::Ethernet, |i| i.link)),
             Format::PcapNg => {

@@ -1,6 +1,7 @@
 //! Prometheus text format: totals of a run for a scrape, or for node_exporter's textfile collector.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use sluice_metrics::Kind::{Counter, Gauge};
 use sluice_metrics::Page;
 
 use crate::anomaly::Kind;
+use crate::beside::Beside;
 use crate::summary::{Counts, Interval, Sink, Summary, Update};
 
 /// How often the file is renewed.
@@ -95,12 +97,12 @@ impl TextFile {
     }
 
     fn write(&mut self) -> anyhow::Result<()> {
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        // The collector reads *.prom only, so it never takes this one.
-        let beside = self.path.with_file_name(format!(".{name}.{}.new", std::process::id()));
-        std::fs::write(&beside, text(&self.totals))
-            .and_then(|()| std::fs::rename(&beside, &self.path))
-            .inspect_err(|_| drop(std::fs::remove_file(&beside)))
+        // The collector reads *.prom only, so it never takes the one beside it.
+        Beside::create(&self.path)
+            .and_then(|(beside, mut file)| {
+                file.write_all(text(&self.totals).as_bytes())?;
+                beside.take_place()
+            })
             .with_context(|| {
                 format!(
                     "cannot write metrics to {}: give a file in a folder that can be written",

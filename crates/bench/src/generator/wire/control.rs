@@ -1,9 +1,9 @@
 //! Two machines: one sends, the other receives, and a TCP connection between them says what to expect and what came.
 //! One JSON object a line. The receiving side does nothing but count on the one device its operator named.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -16,11 +16,15 @@ use crate::generator::link::Target;
 /// TCP port that `sluice bench serve` listens on.
 pub const PORT: u16 = 4774;
 const VERSION: u32 = 1;
-/// A client that says nothing for so long has gone.
+/// A client that has not said a whole line for so long has gone.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// For its first one: whoever connects and says nothing keeps others waiting.
+const GREETING: Duration = Duration::from_secs(3);
+/// A few hundred bytes that nobody takes off.
+const WRITE: Duration = Duration::from_secs(5);
 const CONNECT: Duration = Duration::from_secs(5);
 /// No message is longer.
-const LONGEST: u64 = 64 * 1024;
+const LONGEST: usize = 64 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase")]
@@ -82,11 +86,10 @@ pub fn receiver_on(device: &str) -> Result<(Receiver, bool)> {
 }
 
 fn attend(stream: TcpStream, device: &str, mac: [u8; 6]) -> Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_nodelay(true)?;
-    let (mut receiver, native) = receiver_on(device)?;
     let mut line = Line::new(stream)?;
-    while let Some(request) = line.read::<Request>()? {
+    let mut next = line.read::<Request>(GREETING)?;
+    let (mut receiver, native) = receiver_on(device)?;
+    while let Some(request) = next {
         let reply = match request {
             Request::Hello { version } if version != VERSION => {
                 Reply::Error { message: format!("version {version} is not spoken here, {VERSION} is") }
@@ -108,6 +111,7 @@ fn attend(stream: TcpStream, device: &str, mac: [u8; 6]) -> Result<()> {
             }
         };
         line.write(&reply)?;
+        next = line.read(PATIENCE)?;
     }
     Ok(())
 }
@@ -127,8 +131,6 @@ impl Remote {
         let found = found.with_context(|| format!("--peer {address}: no such host"))?;
         let stream = TcpStream::connect_timeout(&found, CONNECT)
             .with_context(|| format!("--peer {address}: does `sluice bench serve` run there?"))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_nodelay(true)?;
         let mut line = Line::new(stream)?;
         match line.ask(&Request::Hello { version: VERSION })? {
             Reply::Hello(hello) => Ok(Remote { line, hello }),
@@ -160,22 +162,45 @@ struct Line {
 
 impl Line {
     fn new(stream: TcpStream) -> Result<Line> {
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(WRITE))?;
         Ok(Line { output: stream.try_clone()?, input: BufReader::new(stream) })
     }
 
-    /// None when the other side has hung up.
-    fn read<T: for<'de> Deserialize<'de>>(&mut self) -> Result<Option<T>> {
-        let mut text = String::new();
-        self.input
-            .by_ref()
-            .take(LONGEST)
-            .read_line(&mut text)
-            .context("nothing comes from the other side")?;
+    /// None when the other side has hung up. All of the line must come within the time.
+    fn read<T: for<'de> Deserialize<'de>>(&mut self, patience: Duration) -> Result<Option<T>> {
+        let text = self.text(Instant::now() + patience)?;
         if text.is_empty() {
             return Ok(None);
         }
+        let text = String::from_utf8_lossy(&text);
         let message = serde_json::from_str(&text);
         message.map(Some).with_context(|| format!("not a message of this protocol: {:.80}", text.trim_end()))
+    }
+
+    /// A line, or what came before the other side hung up.
+    fn text(&mut self, deadline: Instant) -> Result<Vec<u8>> {
+        let mut text = vec![];
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            ensure!(!left.is_zero(), "no whole line comes from the other side");
+            self.output.set_read_timeout(Some(left))?;
+            let found = match self.input.fill_buf() {
+                // the deadline is looked at again
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    continue;
+                }
+                found => found.context("nothing comes from the other side")?,
+            };
+            let end = found.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
+            let taken = end.unwrap_or(found.len());
+            text.extend_from_slice(&found[..taken]);
+            self.input.consume(taken);
+            if end.is_some() || taken == 0 {
+                return Ok(text);
+            }
+            ensure!(text.len() <= LONGEST, "a line of more than {LONGEST} bytes");
+        }
     }
 
     fn write<T: Serialize>(&mut self, message: &T) -> Result<()> {
@@ -185,7 +210,7 @@ impl Line {
 
     fn ask(&mut self, request: &Request) -> Result<Reply> {
         self.write(request)?;
-        match self.read()?.context("the peer has hung up")? {
+        match self.read(PATIENCE)?.context("the peer has hung up")? {
             Reply::Error { message } => bail!("the peer says: {message}"),
             reply => Ok(reply),
         }
@@ -208,4 +233,43 @@ pub fn command(args: &ServeArgs) -> Result<std::process::ExitCode> {
         println!("receiving on {}; waiting for `sluice bench wire --peer` at {address}", args.device);
     })?;
     Ok(std::process::ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connection() -> (Line, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (Line::new(listener.accept().unwrap().0).unwrap(), client)
+    }
+
+    #[test]
+    fn who_says_a_line_byte_by_byte_or_nothing_is_not_waited_for() {
+        let (mut line, mut client) = connection();
+        let began = Instant::now();
+        assert!(line.read::<Request>(Duration::from_millis(50)).is_err(), "nothing");
+        let drops = std::thread::spawn(move || {
+            while client.write_all(b" ").is_ok() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        assert!(line.read::<Request>(Duration::from_millis(50)).is_err(), "no whole line");
+        assert!(began.elapsed() < Duration::from_secs(5));
+        drop(line);
+        drops.join().unwrap();
+    }
+
+    #[test]
+    fn lines_that_come_together_are_read_one_by_one() {
+        let (mut line, mut client) = connection();
+        client
+            .write_all(b"{\"request\":\"hello\",\"version\":1}\n{\"request\":\"expect\",\"flows\":2}\n")
+            .unwrap();
+        drop(client);
+        let mut read = || line.read::<Request>(PATIENCE).unwrap();
+        assert_eq!(read(), Some(Request::Hello { version: 1 }));
+        assert_eq!((read(), read()), (Some(Request::Expect { flows: 2 }), None));
+    }
 }

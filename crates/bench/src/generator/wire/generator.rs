@@ -1,18 +1,20 @@
-//! The generator: one call of prog-run with live frames and more repetitions than it needs, ended by a signal. A call
+//! The generator: a call of prog-run with live frames and very many repetitions, ended by a signal or made again. A call
 //! costs 20 ms and more, so rates are kept inside the program: frames that are not due are dropped and made anew.
 #![allow(unsafe_code)] // a signal handler that does nothing
 
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Once;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, Once};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::pthread::{Pthread, pthread_kill, pthread_self};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-use sluice_dataplane::prog_run::{XdpRun, is_interrupted, xdp};
+use sluice_dataplane::prog_run::XdpRun;
 use sluice_lab::netns::Netns;
+use sluice_lab::stream::run_live;
 
 use super::frame::{self, Addresses, Size};
 use super::{Device, Programs};
@@ -25,6 +27,8 @@ use crate::method::affinity::{bench_cpu, pin};
 const BATCH: u32 = 128;
 /// A paced frame leaves at the end of its batch: 8 keep that below a microsecond.
 const PACED_BATCH: u32 = 8;
+/// Of one call; frames that were not due are some of them.
+const REPEAT: u32 = i32::MAX as u32;
 
 /// What to send.
 #[derive(Debug, Clone, PartialEq)]
@@ -244,6 +248,8 @@ impl Generator {
         let netns = device.netns.map(Netns::descriptor).transpose()?;
         let ifindex = device.ifindex;
         let (tell, told) = mpsc::channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || -> Result<()> {
             if let Some(netns) = netns {
                 netns.enter_for_good()?;
@@ -251,10 +257,12 @@ impl Generator {
             pin(cpu)?;
             // A receiver that is gone has lost interest.
             let _ = tell.send(pthread_self());
-            call(program.as_fd(), &first, ifindex, batch)
+            // XDP_TX leaves by the device named here.
+            let run = XdpRun { repeat: REPEAT, live: Some(batch), ..XdpRun::new(&first, ifindex) };
+            run_live(program.as_fd(), &run, &stopped).context("the kernel refused to send live frames")
         });
         let pthread = told.recv().ok();
-        Ok(Running { generator: self, thread: Some(thread), pthread, began: Instant::now() })
+        Ok(Running { generator: self, thread: Some(thread), stop, pthread, began: Instant::now() })
     }
 
     /// Frames so far.
@@ -272,19 +280,11 @@ fn ignore_but_wake() {
     debug_assert!(set.is_ok());
 }
 
-fn call(program: BorrowedFd<'_>, first: &[u8], ifindex: u32, batch: u32) -> Result<()> {
-    // XDP_TX leaves by the device named here.
-    let run = XdpRun { repeat: u32::MAX, live: Some(batch), ..XdpRun::new(first, ifindex) };
-    match xdp(program, &run) {
-        Err(error) if !is_interrupted(&error) => Err(error).context("the kernel refused to send live frames"),
-        _ => Ok(()),
-    }
-}
-
 /// A generator at work. Dropping it stops it.
 pub struct Running<'g> {
     generator: &'g Generator,
     thread: Option<JoinHandle<Result<()>>>,
+    stop: Arc<AtomicBool>,
     pthread: Option<Pthread>,
     began: Instant,
 }
@@ -349,6 +349,7 @@ impl Running<'_> {
     /// A signal that comes before the call begins is lost, so it is repeated.
     fn end(&mut self) -> Result<()> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
+        self.stop.store(true, Ordering::Relaxed);
         while !thread.is_finished() {
             if let Some(pthread) = self.pthread {
                 // A thread that has just ended needs no signal.

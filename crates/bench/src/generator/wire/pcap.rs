@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -14,11 +14,15 @@ use sluice_monitor::frame::{Batch, LinkType};
 
 use super::Device;
 use super::generator::{Generator, Tempo};
+use super::receiver::{Receiver, Role};
 use super::socket::PacketSocket;
+use crate::generator::link::Target;
 
 /// A frame and when it was taken.
 pub type Record = (Duration, Vec<u8>);
 
+/// Drivers count what they have sent a little later.
+const COUNTED: Duration = Duration::from_secs(1);
 const NANOSECONDS: u32 = 0xa1b2_3c4d;
 const ETHERNET: u32 = 1;
 
@@ -110,13 +114,45 @@ pub fn command(args: &ReplayArgs) -> Result<ExitCode> {
             .last()
             .zip(records.first())
             .map_or(Duration::ZERO, |(last, first)| last.0.saturating_sub(first.0));
+        let device = Device { netns: None, ifindex };
         let mut generator = Generator::of_capture(&records)?;
-        let running = generator.replay(Device { netns: None, ifindex }, records.len(), tempo)?;
+        let mut receiver = Receiver::load(1)?;
+        // Some drivers send redirected frames only when the sending device carries a program too; that has its own already.
+        let _ = receiver.attach(device, Role::Pass, Target::XdpNative);
+        let before = transmitted(&args.device)?;
+        let running = generator.replay(device, records.len(), tempo)?;
         running.finish(2 * span + Duration::from_secs(30))?;
+        all_left(&args.device, before, records.len() as u64)?;
     }
     let seconds = began.elapsed().as_secs_f64();
     println!("{} packets, {bytes} bytes, each once, in {seconds:.3} s", records.len());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Frames that left by a device of the calling thread's namespace, as its driver counts.
+fn transmitted(device: &str) -> Result<u64> {
+    let output = Command::new("ip").args(["-j", "-s", "link", "show", "dev", device]).output();
+    let links: serde_json::Value = serde_json::from_slice(&output.context("cannot run `ip`")?.stdout)?;
+    links[0]["stats64"]["tx"]["packets"]
+        .as_u64()
+        .with_context(|| format!("`ip -s link` counts nothing for {device}"))
+}
+
+/// The kernel takes frames that a device then drops: one without XDP transmission, or a veth whose peer does not poll.
+fn all_left(device: &str, before: u64, records: u64) -> Result<()> {
+    let deadline = Instant::now() + COUNTED;
+    loop {
+        let left = transmitted(device)?.saturating_sub(before);
+        if left >= records {
+            return Ok(());
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "{device} counts {left} of {records} packets as sent and dropped the others: its driver, or the other end of a \
+             veth, takes no frames from XDP; --socket sends by any device"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[cfg(test)]

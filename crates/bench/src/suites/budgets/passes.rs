@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use sluice_lab::interrupt;
 
 use super::{Budgets, Options};
 use crate::method::progress::Progress;
@@ -22,7 +23,7 @@ type Step = fn(&Budgets, &Context) -> Result<SuiteResult>;
 const PACKETS_A_ROUND: u32 = 400_000;
 
 /// Every suite of the budgets, joined over all passes. A suite that fails leaves the others running.
-pub fn run(budgets: &Budgets, also: &[&str], options: &Options) -> Vec<SuiteResult> {
+pub fn run(budgets: &Budgets, also: &[&str], options: &Options) -> Result<Vec<SuiteResult>> {
     let names = budgets.suites(also);
     let mut passes: Vec<Vec<SuiteResult>> = names.iter().map(|_| vec![]).collect();
     let mut clock = Clock::new(names.len(), options.passes);
@@ -33,10 +34,11 @@ pub fn run(budgets: &Budgets, also: &[&str], options: &Options) -> Vec<SuiteResu
             eprintln!("pass {pass} of {}, {name}{}", options.passes, clock.left());
             let began = Instant::now();
             results.push(one(name, budgets, options));
+            interrupt::check()?;
             clock.done(began.elapsed());
         }
     }
-    passes.into_iter().map(join).collect()
+    Ok(passes.into_iter().map(join).collect())
 }
 
 /// How long the rest will take, once every suite has run.
@@ -179,7 +181,7 @@ fn worst(checks: Vec<Check>) -> Vec<Check> {
     kept
 }
 
-/// A figure's value is the median of its passes' medians; the interval is bootstrapped over passes.
+/// A figure's value is the median of its passes' medians, or the worst pass's; the interval is bootstrapped over passes.
 fn join_figures(passes: Vec<Figure>) -> Option<Figure> {
     let over =
         |value: &dyn Fn(&Figure) -> Option<f64>| -> Option<Vec<f64>> { passes.iter().map(value).collect() };
@@ -192,6 +194,9 @@ fn join_figures(passes: Vec<Figure>) -> Option<Figure> {
     joined.same = over(&|figure| Some(figure.same?.value)).as_deref().map(estimate);
     joined.unsteady = dispersion(ratio.as_ref().unwrap_or(&value)) > crate::method::result::STEADY;
     joined.samples = passes.iter().flat_map(|figure| figure.samples.clone()).collect();
+    if joined.worst {
+        joined = joined.worst();
+    }
     if let Some(floor) = &mut joined.floor {
         let floors = || passes.iter().filter_map(|figure| figure.floor.as_ref());
         floor.estimate = estimate(&floors().map(|floor| floor.estimate.value).collect::<Vec<_>>());
@@ -238,6 +243,17 @@ mod tests {
         let joined = join(vec![pass(100.0, true), pass(101.0, false), pass(102.0, true)]);
         let checks = &joined.figure("a").unwrap().checks;
         assert_eq!(checks, &[Check::new("held", false, "101")]);
+    }
+
+    #[test]
+    fn what_is_lost_in_one_round_of_one_pass_is_lost() {
+        let pass = |lost: f64| {
+            let figure = Figure::new("a", "frames", Better::Lower, vec![0.0, lost, 0.0]).worst();
+            SuiteResult { figures: vec![figure], ..SuiteResult::new("test") }
+        };
+        let joined = join(vec![pass(0.0), pass(7.0), pass(0.0)]);
+        let figure = joined.figure("a").unwrap();
+        assert_eq!((figure.estimate.value, figure.estimate.low, figure.unsteady), (7.0, 7.0, false));
     }
 
     #[test]

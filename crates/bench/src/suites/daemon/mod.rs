@@ -59,7 +59,7 @@ fn suite(context: &Context) -> Result<SuiteResult> {
     let site = Site::create("daemon")?;
     let directory = StateDirectory::new("bench-daemon")?;
     let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let state = directory.path().join("state");
+    let state = directory.of_gateway("state");
     let file = directory.path().join("first.conf");
     fs::write(&file, configuration(Hook::Xdp.into(), Action::Permit))?;
     let mut gateway = Gateway::new(&program, &site.gateway, &file, &state)?;

@@ -46,7 +46,7 @@ pub fn refused(
     let off = |which: usize| less(&samples[which], &samples[0]);
     let figure = Figure::new(drop_name(family, grants), "ns/packet", Better::Lower, off(2))
         .against(Traffic::Drop.floor(), &off(1))
-        .same(&samples[1], &samples[3]);
+        .same(&off(1), &off(3));
     Ok(figure.check(checks::distinct(bed.distinct().into(), grants as u64)))
 }
 
@@ -138,11 +138,14 @@ pub fn established(family: Family, rounds: usize, repeat: u32) -> Result<Figure>
         let samples = interleave(CONTESTANTS, rounds, |contestant, _| pair.run(contestant, repeat))?;
         let gated = less(&samples[GATED], &samples[WRAPPER_GATED]);
         let read = less(&samples[ARRAY], &samples[PARSE]);
-        let plain = less(&samples[PLAIN], &samples[WRAPPER_PLAIN]);
-        let floor: Vec<f64> = plain.iter().zip(&read).map(|(plain, read)| plain + read.max(0.0)).collect();
+        let floor_of = |plain: usize| -> Vec<f64> {
+            let plain = less(&samples[plain], &samples[WRAPPER_PLAIN]);
+            plain.iter().zip(&read).map(|(plain, read)| plain + read.max(0.0)).collect()
+        };
+        let floor = floor_of(PLAIN);
         let figure = Figure::new(name(family), "ns/packet", Better::Lower, gated)
             .against("established without a gate + one array read", &floor)
-            .same(&samples[PLAIN], &samples[PLAIN_AGAIN]);
+            .same(&floor, &floor_of(PLAIN_AGAIN));
         let distinct = pair.gated.harness(Hook::Xdp).distinct_packets();
         Ok(figure.check(checks::distinct(distinct.into(), 2 * SESSIONS as u64)))
     };

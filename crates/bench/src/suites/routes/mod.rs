@@ -72,8 +72,8 @@ fn suite(context: &Context) -> Result<SuiteResult> {
         let name = Mode::from(hook).word();
         context.progress.at(i as f64 / 2.0, &format!("{name}: setting up"));
         let sites = [Site::create("few")?, Site::create("many")?];
-        let mut few = Lane::new(&sites[0], hook, FEW, &directory.path().join(format!("{name}-few")))?;
-        let mut many = Lane::new(&sites[1], hook, MANY, &directory.path().join(format!("{name}-many")))?;
+        let mut few = Lane::new(&sites[0], hook, FEW, &directory.of_gateway(&format!("{name}-few")))?;
+        let mut many = Lane::new(&sites[1], hook, MANY, &directory.of_gateway(&format!("{name}-many")))?;
         context.progress.at((i as f64 + 0.2) / 2.0, &format!("{name}: changes"));
         result.figures.push(changing(&mut few, hook, context)?);
         context.progress.at((i as f64 + 0.5) / 2.0, &format!("{name}: many routes"));

@@ -11,7 +11,7 @@ use crate::generator::wire::pair::device_mac;
 use crate::generator::wire::receiver::{Received, Receiver};
 use crate::generator::wire::{Addresses, Device, Generator, Order, Sent, Size};
 use crate::method::checks;
-use crate::method::result::{Better, Figure, SuiteResult, Table};
+use crate::method::result::{Better, Check, Figure, SuiteResult, Table};
 use crate::method::suite::Context;
 
 const FLOWS: u32 = 10_000;
@@ -131,21 +131,16 @@ fn one_size(
     let full = Order::new(link.addresses, FLOWS).stamped().size(size);
     let mut highest = vec![];
     let mut arrived = vec![];
-    let mut last = Received::default();
+    let mut all = vec![];
     for _ in 0..context.rounds {
         let (sent, received) = link.exchange(&full, time)?;
         highest.push(sent.rate());
-        arrived.push(received.received as f64 / sent.seconds / 1e6);
-        last = received;
+        arrived.push(received.distinct as f64 / sent.seconds / 1e6);
+        all.push(received);
     }
     let highest = crate::method::stats::median(&highest);
-    let figure = Figure::new(format!("{} received", size.name()), "Mpps", Better::Higher, arrived)
-        .check(checks::single_pass(last.received, last.distinct + last.corrupt() + last.stale))
-        .check(checks::frame_size(
-            8.0 * (last.bytes + 4 * last.received) as f64,
-            last.received as f64,
-            (size.mean_bytes(), size.mean_bytes()),
-        ));
+    let mut figure = Figure::new(format!("{} received", size.name()), "Mpps", Better::Higher, arrived);
+    figure.checks = account(size, &all);
     result.figures.push(figure);
     for share in SHARES {
         let order = if share < 1.0 { full.clone().rate(share * highest) } else { full.clone() };
@@ -153,6 +148,20 @@ fn one_size(
         table.rows.push(row(size, share, &sent, &received));
     }
     Ok(())
+}
+
+/// What must hold of the frames of all rounds.
+fn account(size: Size, rounds: &[Received]) -> Vec<Check> {
+    let sum = |field: fn(&Received) -> u64| rounds.iter().map(field).sum::<u64>();
+    let (received, corrupt) = (sum(|one| one.received), sum(Received::corrupt));
+    let once = sum(|one| one.distinct) + corrupt + sum(|one| one.stale);
+    // the frame check sequence is counted in a size and is not in memory
+    let bits = 8.0 * (sum(|one| one.bytes) + 4 * received) as f64;
+    vec![
+        checks::single_pass(received, once),
+        Check::new("frames whole", corrupt == 0, format!("{corrupt} of {received} came changed")),
+        checks::frame_size(bits, received as f64, (size.mean_bytes(), size.mean_bytes())),
+    ]
 }
 
 fn row(size: Size, share: f64, sent: &Sent, received: &Received) -> Vec<String> {
@@ -167,4 +176,22 @@ fn row(size: Size, share: f64, sent: &Sent, received: &Received) -> Vec<String> 
         received.reordered.to_string(),
         received.corrupt().to_string(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duplicate_or_a_changed_frame_of_any_round_is_seen() {
+        let whole = Received { sent: 10, received: 10, distinct: 10, bytes: 600, ..Received::default() };
+        let failed = |first: Received| -> Vec<String> {
+            let checks = account(Size::Bytes(64), &[first, whole.clone()]);
+            checks.into_iter().filter(|check| !check.passed).map(|check| check.name).collect()
+        };
+        assert_eq!(failed(whole.clone()), [""; 0]);
+        let twice = Received { received: 11, duplicates: 1, bytes: 660, ..whole.clone() };
+        assert_eq!(failed(twice), ["single pass"]);
+        assert_eq!(failed(Received { distinct: 9, bad_udp: 1, ..whole.clone() }), ["frames whole"]);
+    }
 }
