@@ -133,9 +133,10 @@ fn the_last_configuration_that_worked_is_started() {
         "{said}"
     );
     assert!(site.pings(&site.left, "10.71.2.2"));
-    let before = site.active();
+    let generation = || gateway.json("/api/configuration").unwrap()["generation"].as_u64();
+    let before = generation();
     site.gateway.ip("link set left0 mtu 1400").unwrap();
-    wait_until("the daemon has followed it", Duration::from_secs(20), || site.active() != before);
+    wait_until("the daemon has followed it", Duration::from_secs(20), || generation() != before);
     assert!(system().contains("worked, "), "nobody has seen to it: {}", system());
     accepted(&site.commit(&site.write("a.conf", "")));
     assert!(!system().contains("note"), "a commit settles it");
