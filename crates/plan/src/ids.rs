@@ -18,7 +18,7 @@ const QUARANTINE: u32 = 2;
 pub struct Ids {
     /// By zone name, from `ZONE_HOST` + 1 on.
     pub zones: Pool,
-    /// By unit name, and by device name in the null zone: indexes of counters.
+    /// By unit name, and by device name in the null zone: indexes of counters, which go on where they were.
     pub units: Pool,
     /// By [`crate::policy_key`], from 1 on.
     pub policies: Pool,
@@ -70,7 +70,7 @@ impl Default for Ids {
     fn default() -> Self {
         Self {
             zones: Pool::new(u32::from(sluice_abi::ZONE_HOST) + 1, sluice_abi::MAX_ZONES as u32 - 1),
-            units: Pool::new(1, sluice_abi::MAX_UNITS as u32 - 1),
+            units: Pool { keeps: true, ..Pool::new(1, sluice_abi::MAX_UNITS as u32 - 1) },
             policies: Pool::new(1, sluice_abi::MAX_POLICIES as u32 - 1),
             fan_out_listeners: fan_out_listeners(),
             fan_out_receivers: fan_out_receivers(),
@@ -87,7 +87,7 @@ impl Ids {
     pub(crate) fn widen(&mut self) {
         let all = Ids::default();
         self.zones.last = all.zones.last;
-        self.units.last = all.units.last;
+        (self.units.last, self.units.keeps) = (all.units.last, all.units.keeps);
     }
 }
 
@@ -309,6 +309,17 @@ mod tests {
         assert_eq!(p.retired().collect::<Vec<_>>(), [("a", 2)]);
         assert_eq!(p.assign(["b", "c", "d"], 10).unwrap()["d"], 2);
         assert_eq!(p.retired().count(), 0);
+    }
+
+    /// What one has counted shows under no other name.
+    #[test]
+    fn a_new_unit_does_not_count_on_from_one_that_left() {
+        let mut ids = Ids { units: Pool::new(1, 255), ..Ids::default() };
+        ids.widen();
+        let left = ids.units.assign(["lan0.0", "wan0.0"], 1).unwrap()["lan0.0"];
+        (2..9).for_each(|generation| drop(ids.units.assign(["wan0.0"], generation).unwrap()));
+        assert_ne!(ids.units.assign(["wan0.0", "new0.0"], 9).unwrap()["new0.0"], left);
+        assert_eq!(ids.units.assign(["wan0.0", "lan0.0"], 10).unwrap()["lan0.0"], left);
     }
 
     #[test]

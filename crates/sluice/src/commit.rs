@@ -77,6 +77,18 @@ pub fn commit(args: &CommitArgs) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What becomes of a commit that was to be confirmed within so many minutes.
+pub fn rolled_back(done: &Committed, minutes: u32) -> String {
+    match done.returns_unix_ms {
+        Some(_) => {
+            format!(
+                "commit confirmed will be automatically rolled back in {minutes} minutes unless confirmed"
+            )
+        }
+        None => "nothing has changed; nothing waits to be confirmed".to_owned(),
+    }
+}
+
 fn tell(done: &Committed, args: &CommitArgs) {
     for warning in &done.warnings {
         eprintln!("sluice: warning: {warning}");
@@ -94,7 +106,7 @@ fn tell(done: &Committed, args: &CommitArgs) {
         return println!("configuration check succeeds");
     }
     if let Some(minutes) = args.confirmed {
-        println!("commit confirmed will be automatically rolled back in {minutes} minutes unless confirmed");
+        println!("{}", rolled_back(done, minutes));
     }
     println!("commit complete: generation {} in {} ms", done.generation, done.took_ms);
 }

@@ -79,6 +79,10 @@ pub fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
 }
 
 /// A plain table; columns of numbers are aligned to the right.
+pub fn up_or_down(is_up: bool) -> &'static str {
+    if is_up { "up" } else { "down" }
+}
+
 pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> Table {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING);

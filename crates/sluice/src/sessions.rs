@@ -90,6 +90,12 @@ pub fn list(filter: &SessionFilter, output: &Output) -> Outcome {
     })
 }
 
+/// Of a time without packets, what is left when so much of it is over.
+pub fn seconds(timeout_s: u64, idle_s: u64) -> String {
+    const NEVER_S: u64 = u32::MAX as u64;
+    if timeout_s == NEVER_S { "never".to_owned() } else { timeout_s.saturating_sub(idle_s).to_string() }
+}
+
 /// Both directions as they arrive here: `In` is how the initiator sends, `Out` how answers come, which tells what is
 /// translated.
 fn row(s: &SessionView) -> Vec<String> {
@@ -112,7 +118,7 @@ fn row(s: &SessionView) -> Vec<String> {
         s.policy.to_string(),
         s.state.to_string(),
         s.age_s.to_string(),
-        format!("{}/{}", s.idle_s, s.timeout_s),
+        format!("{}/{}", s.idle_s, seconds(s.timeout_s, 0)),
         both(s.packets[0].to_string(), s.packets[1].to_string()),
         both(s.bytes[0].to_string(), s.bytes[1].to_string()),
     ]

@@ -24,7 +24,7 @@ use sluice_control::operations::zones::{SCREENS, ZONES};
 use crate::arguments::Given;
 use crate::exit::{Failure, Outcome};
 use crate::follow::{LOOK, Sessions};
-use crate::output::{Output, print_json, table};
+use crate::output::{Output, print_json, table, up_or_down};
 use crate::{drops, gate, matching, nat, sessions};
 
 #[derive(Args)]
@@ -194,8 +194,8 @@ fn interfaces(list: Vec<InterfaceView>) {
             i.name.clone(),
             i.zone.clone(),
             i.mode.clone(),
-            if i.up { "up" } else { "down" }.to_owned(),
-            if i.link { "up" } else { "down" }.to_owned(),
+            up_or_down(i.up).to_owned(),
+            up_or_down(i.link).to_owned(),
             mtu(i),
             addresses(i),
             i.counters.received.to_string(),

@@ -32,6 +32,10 @@ fn a_commit_that_is_not_confirmed_goes_back() {
     assert_eq!(accepted(&site.sluice(&["commit", "--confirm"])), "commit confirmed\n");
     assert_eq!(accepted(&site.sluice(&["commit", "--confirm"])), "no commit waits to be confirmed\n");
 
+    let conf = site.dir().join("b.conf").display().to_string();
+    let said = accepted(&site.sluice(&["commit", &conf, "--confirmed", "1"]));
+    assert!(said.contains("nothing has changed; nothing waits to be confirmed"), "{said}");
+
     // the daemon dies, and the next one comes too late
     confirmed("lost");
     gateway.kill().unwrap();
@@ -50,6 +54,25 @@ fn a_commit_that_is_not_confirmed_goes_back() {
     let said = accepted(&site.sluice(&["rollback", "--if-unconfirmed"]));
     assert!(said.contains("the configuration before it is in force"), "{said}");
     assert!(site.pings(&site.left, "10.71.2.2"), "programs stay without their daemon");
+    gateway.start().unwrap();
+    assert_eq!(host_name(&site), "kept");
+
+    // what waits for ever, since nothing is left to go back to, does not keep the daemon busy
+    confirmed("lost");
+    gateway.kill().unwrap();
+    run_out(&site);
+    let (kept, aside) = (site.state().join("history"), site.dir().join("history"));
+    fs::rename(&kept, &aside).unwrap();
+    gateway.start().unwrap();
+    let said = || fs::read_to_string(site.state().join("daemon.log")).unwrap();
+    let tries = || said().matches("an older one is taken").count();
+    wait_until("it is tried", Duration::from_secs(10), || tries() > 0);
+    let before = tries();
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(tries() <= before + 1, "{before} and {} tries", tries());
+    gateway.kill().unwrap();
+    fs::remove_dir_all(&kept).unwrap_or_default();
+    fs::rename(&aside, &kept).unwrap();
     gateway.start().unwrap();
     assert_eq!(host_name(&site), "kept");
 

@@ -76,6 +76,11 @@ fn a_full_disk_keeps_nobody_from_starting() {
     assert!(said.contains("active.json") && said.contains("space"), "{said}");
     assert!(!accepted(&site.sluice(&["show", "configuration"])).contains("other"), "all of it or nothing");
     assert!(site.pings(&site.left, "10.71.2.2"));
+    // what changes of itself is followed all the same
+    site.gateway.ip("link del left0").unwrap();
+    site.connect(&site.left, "left0", &["10.71.1.2/24", "fd71:1::2/64"]);
+    site.left.ip("route add default via 10.71.1.1").unwrap();
+    wait_until("the interface is back", Duration::from_secs(20), || site.pings(&site.left, "10.71.2.2"));
     fs::remove_file(filler).unwrap();
     accepted(&site.commit(&other));
     drop(gateway);
@@ -128,6 +133,11 @@ fn the_last_configuration_that_worked_is_started() {
         "{said}"
     );
     assert!(site.pings(&site.left, "10.71.2.2"));
+    let generation = || gateway.json("/api/configuration").unwrap()["generation"].as_u64();
+    let before = generation();
+    site.gateway.ip("link set left0 mtu 1400").unwrap();
+    wait_until("the daemon has followed it", Duration::from_secs(20), || generation() != before);
+    assert!(system().contains("worked, "), "nobody has seen to it: {}", system());
     accepted(&site.commit(&site.write("a.conf", "")));
     assert!(!system().contains("note"), "a commit settles it");
 }

@@ -451,7 +451,7 @@ pub struct SessionView {
     pub age_s: u64,
     /// Seconds since its last packet.
     pub idle_s: u64,
-    /// Seconds without a packet after which it ends.
+    /// Seconds without a packet after which it ends; 4294967295 = never.
     pub timeout_s: u64,
     /// From the initiator, and to it.
     pub packets: [u64; 2],

@@ -28,7 +28,7 @@ use crate::kernel::devices::{Latest, Managed};
 use crate::kernel::environment::{self, Known};
 use crate::kernel::mtus::Mtus;
 use crate::kernel::{Kernel, KernelError, Link};
-use crate::state::active::Active;
+use crate::state::active::{Active, Former};
 use crate::state::archive::{Commit, Confirm, Earlier};
 use crate::state::config;
 use crate::state::store::{Store, Stored};
@@ -101,7 +101,7 @@ impl Engine {
         let result = self.activate(source, Some(&shared.active()));
         let result = match result {
             Ok((active, done)) => {
-                shared.commits.done();
+                shared.commits.done(author.is_some());
                 shared.commits.set_confirm(self.confirm());
                 shared.set_active(active);
                 // by now those know who are to be told by it
@@ -181,6 +181,7 @@ impl Engine {
                 latest: self.devices_latest.clone(),
                 gone: next.devices_gone,
             },
+            former: old.map(|old| Former::behind(old, &next.ids)).unwrap_or_default(),
         };
         self.stored = Some(next);
         Ok((active, Committed { generation, took_ms, warnings, ..Committed::default() }))
@@ -210,6 +211,7 @@ impl Engine {
             config,
             old,
             stored,
+            is_again: source.by.is_none(),
             counters_are_new,
             links,
             attached: vec![],

@@ -22,17 +22,19 @@ impl Record {
         UnderWay(self)
     }
 
-    /// The commit stands: what was to be known before it is over.
-    pub fn done(&self) {
+    /// The commit stands: what was to be known before it is over, unless it only puts in force once more what was.
+    pub fn done(&self, is_asked_for: bool) {
         self.done.fetch_add(1, Ordering::Relaxed);
-        locked(&self.notes).clear();
+        if is_asked_for {
+            locked(&self.notes).clear();
+        }
     }
 
     pub fn failed(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What an operator should know until the next commit.
+    /// What an operator should know until somebody commits.
     pub fn set_notes(&self, notes: Vec<String>) {
         *locked(&self.notes) = notes;
     }

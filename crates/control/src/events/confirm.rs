@@ -22,9 +22,14 @@ fn run(shared: &Shared, engine: &Mutex<Engine>, fan_out: &FanOutService) {
     let mut refused: Option<Instant> = None;
     loop {
         let left = shared.commits.confirm().map_or(PERIOD, |confirm| confirm.deadline.left());
-        thread::sleep(left.min(PERIOD));
+        // what was refused stays due
+        thread::sleep(if refused.is_some() { PERIOD } else { left.min(PERIOD) });
         let is_due = || shared.commits.confirm().is_some_and(|confirm| confirm.deadline.has_passed());
-        if !is_due() || refused.is_some_and(|at| at.elapsed() < RETRY) {
+        if !is_due() {
+            refused = None;
+            continue;
+        }
+        if refused.is_some_and(|at| at.elapsed() < RETRY) {
             continue;
         }
         let mut engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
@@ -34,6 +39,10 @@ fn run(shared: &Shared, engine: &Mutex<Engine>, fan_out: &FanOutService) {
         }
         let Some(source) = engine.stored().and_then(|stored| stored.unconfirmed(&shared.drafts.archive))
         else {
+            tracing::error!(
+                "nobody has confirmed the commit, and no earlier one can be read; commit what shall be in force"
+            );
+            refused = Some(Instant::now());
             continue;
         };
         fan_out.learn(&source.text, &source.commit.file);

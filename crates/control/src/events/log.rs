@@ -158,7 +158,7 @@ fn session_entry(kind: u32, event: &Event, active: &Active, hz: u64) -> LogEntry
 
 /// Type and name of a NAT rule, as the appliance calls them.
 fn rule(id: u16, active: &Active) -> (&'static str, &str) {
-    let Some(rule) = active.plan.nat.rules.get(&id.into()).filter(|_| id != 0) else {
+    let Some(rule) = active.nat_rule(id).filter(|_| id != 0) else {
         return (NOTHING, NOTHING);
     };
     let kind = match rule.kind {

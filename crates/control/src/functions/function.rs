@@ -59,6 +59,8 @@ pub struct Candidate<'a> {
     pub old: Option<&'a Active>,
     /// What the last commit, perhaps of an earlier daemon, wrote down.
     pub stored: Option<&'a Stored>,
+    /// Nobody asks for it but the daemon: what is in force already, on a machine that has changed, or at another time.
+    pub is_again: bool,
     /// The counters in the data plane are new with this start: all are zero.
     pub counters_are_new: bool,
     pub links: Vec<Link>,

@@ -28,11 +28,13 @@ impl Function for Written {
                 self.is_new = true;
                 Ok(())
             }
-            // a start with what is stored already gives no id that is not written down: it needs no room to write
+            // what is stored already gives no id that is not written down: neither a start nor a commit of the daemon's own
+            // needs room to write; the next one that finds some writes all of it
             Err(error)
-                if candidate.old.is_none() && stored.is_some_and(|stored| stored.text == next.text) =>
+                if (candidate.old.is_none() || candidate.is_again)
+                    && stored.is_some_and(|stored| stored.text == next.text) =>
             {
-                tracing::error!(%error, "the start is not written down; it is what the last commit was");
+                tracing::error!(%error, "what is in force once more is not written down; it is what the last commit was");
                 Ok(())
             }
             Err(error) => Err(error.into()),

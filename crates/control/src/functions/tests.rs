@@ -64,6 +64,7 @@ fn walk(fails: Option<&'static str>) -> (Vec<String>, Result<Vec<String>, String
         config: &config,
         old: None,
         stored: None,
+        is_again: false,
         counters_are_new: true,
         links: vec![],
         attached: vec![],

@@ -18,7 +18,7 @@ use crate::kernel::bpffs::{self, BpffsError};
 use crate::kernel::devices::{Latest, Managed};
 use crate::kernel::{Kernel, environment};
 use crate::serve::operations::{Act, Failure, Operation};
-use crate::state::active::Active;
+use crate::state::active::{Active, Former};
 use crate::state::config;
 use crate::state::draft::Drafts;
 use crate::state::error::AskError;
@@ -102,5 +102,6 @@ fn active(stored: Stored, kernel: &Kernel) -> Result<Active, CommitError> {
         plan,
         rules: None,
         devices: Managed { before: devices_before, latest: Latest::default(), gone: devices_gone },
+        former: Former::default(),
     })
 }

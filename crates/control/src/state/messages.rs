@@ -1,5 +1,6 @@
 //! What the daemon says of itself, from where it is said to where it is sent (`system syslog`).
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -42,10 +43,19 @@ static CHANNEL: LazyLock<Channel> = LazyLock::new(|| {
     (sender, Mutex::new(Some(receiver)))
 });
 
+static UNHEARD: AtomicU64 = AtomicU64::new(0);
+
 /// Whoever says something does not wait for it to be sent.
 pub fn say(said: Said) {
     // the standard error has what finds no room
-    let _ = CHANNEL.0.try_send(said);
+    if CHANNEL.0.try_send(said).is_err() {
+        UNHEARD.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Messages that found no room since this was asked last.
+pub fn unheard() -> u64 {
+    UNHEARD.swap(0, Ordering::Relaxed)
 }
 
 /// None: somebody listens already.

@@ -1,11 +1,14 @@
 //! What a commit does to those who use the gateway: sessions that nothing permits any more, and the operator's own connection.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
+use sluice_abi::ZONE_HOST;
+use sluice_dataplane::Session;
 use sluice_language::Tree;
 use sluice_language::config::{Config, HostInbound};
-use sluice_plan::Plan;
 use sluice_plan::classifier::Subject;
+use sluice_plan::{Plan, UnitInfo};
 
 use crate::commit::Shared;
 use crate::state::active::Active;
@@ -20,11 +23,12 @@ pub fn changes(old: &Active, new: &Tree) -> String {
     sluice_language::parse(&old.text, &old.file).map_or_else(|_| String::new(), |old| old.compare(new))
 }
 
-/// Sessions that no policy of a plan permits; None where there are too many to look at.
-pub fn sessions_ending(shared: &Shared, plan: &Plan) -> Option<u64> {
-    let (mut seen, mut ending) = (0, 0);
-    // those of no policy are this host's own
-    for session in shared.dataplane.sessions().filter(|session| session.policy != 0) {
+/// Sessions that a plan in the place of an old one does not permit; None where there are too many to look at.
+pub fn sessions_ending(shared: &Shared, old: &Plan, plan: &Plan) -> Option<u64> {
+    let (mut seen, mut ending, mut moved) = (0, 0, Moved::new(shared, old, plan));
+    // policies are asked neither for this host's own nor for those that it serves
+    let is_transit = |session: &Session| ![session.from_zone, session.to_zone].contains(&ZONE_HOST);
+    for session in shared.dataplane.sessions().filter(is_transit) {
         seen += 1;
         if seen > MOST_COUNTED {
             return None;
@@ -43,9 +47,61 @@ pub fn sessions_ending(shared: &Shared, plan: &Plan) -> Option<u64> {
         // between two families policies see what the inside sees
         let same = subject.source.is_ipv4() == subject.destination.is_ipv4();
         let subject = if same { subject } else { Subject { destination: tuple.destination, ..subject } };
-        ending += u64::from(!matching::permits(plan, session.from_zone, session.to_zone, &subject));
+        let (from_zone, to_zone) = moved.zones(&session);
+        ending += u64::from(!matching::permits(plan, from_zone, to_zone, &subject));
     }
     Some(ending)
+}
+
+/// Units that have gone over to another zone: what they had, and have.
+struct Moved<'a> {
+    shared: &'a Shared,
+    by_unit: HashMap<u32, (u16, u16)>,
+    by_device: HashMap<&'a str, (u16, u16)>,
+    /// By the number of the next hop.
+    exits: HashMap<u16, Option<(u16, u16)>>,
+}
+
+impl<'a> Moved<'a> {
+    fn new(shared: &'a Shared, old: &'a Plan, plan: &'a Plan) -> Self {
+        let zone = |of: &Plan, unit: &UnitInfo| {
+            let found = of.zones.iter().find(|(_, name)| **name == unit.zone);
+            found.map(|(id, _)| *id as u16)
+        };
+        let moved: Vec<_> = (plan.units.iter())
+            .filter_map(|unit| {
+                let before = old.units.iter().find(|before| before.name == unit.name)?;
+                Some((unit, (zone(old, before)?, zone(plan, unit)?)))
+            })
+            .filter(|(_, (had, has))| had != has)
+            .collect();
+        Self {
+            shared,
+            by_unit: moved.iter().map(|(unit, zones)| (unit.index, *zones)).collect(),
+            by_device: moved.iter().map(|(unit, zones)| (unit.device.as_str(), *zones)).collect(),
+            exits: HashMap::new(),
+        }
+    }
+
+    /// Between which zones a session goes from here on.
+    fn zones(&mut self, session: &Session) -> (u16, u16) {
+        let had = (session.from_zone, session.to_zone);
+        if self.by_unit.is_empty() {
+            return had;
+        }
+        let Self { shared, by_unit, by_device, exits } = self;
+        let from = by_unit.get(&session.ingress_unit.into()).copied();
+        let to = *exits.entry(session.initiator.nexthop).or_insert_with_key(|index| {
+            let hop = shared.dataplane.nexthop((*index).into()).ok().filter(|hop| hop.flags != 0)?;
+            let device = nix::net::if_::if_indextoname(hop.host_ifindex).ok()?;
+            by_device.get(device.to_str().ok()?).copied()
+        });
+        let zone = |own: u16, moved: Option<(u16, u16)>| match moved {
+            Some((had, has)) if had == own => has,
+            _ => own,
+        };
+        (zone(had.0, from), zone(had.1, to))
+    }
 }
 
 /// The connection over which an operator commits.

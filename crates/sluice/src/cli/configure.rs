@@ -17,6 +17,7 @@ use super::pipe::Form;
 use super::report;
 use super::shell::{Action, Shell};
 use super::words::quoted;
+use crate::commit::rolled_back;
 use crate::exit::Failure;
 
 /// What the history calls whoever types here.
@@ -341,9 +342,7 @@ fn commit(shell: &mut Shell, given: &Given, out: &mut Out) -> Done {
         return out.text("configuration check succeeds");
     }
     if let Some(minutes) = query.confirmed {
-        out.text(&format!(
-            "commit confirmed will be automatically rolled back in {minutes} minutes unless confirmed"
-        ))?;
+        out.text(&rolled_back(&done, minutes))?;
     }
     out.text("commit complete")?;
     if given.has("and-quit") {

@@ -16,6 +16,7 @@ use super::pipe::Form;
 use super::shell::Shell;
 use crate::exit::Failure;
 use crate::interrupt;
+use crate::output::up_or_down;
 use crate::trace::{self, Wanted};
 
 const EVERY: Duration = Duration::from_secs(1);
@@ -161,7 +162,7 @@ fn rows(list: &[InterfaceView], before: &BTreeMap<String, [u64; 2]>, since: Opti
             }
             _ => "(-)".to_owned(),
         };
-        let link = if i.up { "up" } else { "down" };
+        let link = up_or_down(i.link);
         text += &format!(
             "{:<18}{link:<5}{:>16}{:>11}{:>17}{:>11}\n",
             i.name,

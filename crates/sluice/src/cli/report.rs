@@ -8,7 +8,7 @@ use sluice_control::operations::capacity::TableFill;
 
 use super::pipe::Form;
 use crate::exit::Failure;
-use crate::output::table;
+use crate::output::{table, up_or_down};
 
 /// A text in force, or the part of it that a path leads to.
 pub fn configuration(text: &str, file: &str, path: &[String], form: Form) -> Result<String, Failure> {
@@ -24,8 +24,8 @@ pub fn configuration(text: &str, file: &str, path: &[String], form: Form) -> Res
 pub fn terse(list: &[InterfaceView]) -> String {
     let mut text = format!("{:<24}{:<6}{:<5}{:<9}{}\n", "Interface", "Admin", "Link", "Proto", "Local");
     for interface in list {
-        let link = if interface.up { "up" } else { "down" };
-        let mut front = format!("{:<24}{:<6}{:<5}", interface.name, "up", link);
+        let (admin, link) = (up_or_down(interface.up), up_or_down(interface.link));
+        let mut front = format!("{:<24}{admin:<6}{link:<5}", interface.name);
         if interface.addresses.is_empty() {
             text += &format!("{}\n", front.trim_end());
         }
@@ -45,7 +45,7 @@ pub fn interfaces(list: &[InterfaceView], is_extensive: bool) -> String {
 }
 
 fn one_interface(i: &InterfaceView, is_extensive: bool) -> String {
-    let link = if i.up { "Up" } else { "Down" };
+    let link = if i.link { "Up" } else { "Down" };
     let mut text = format!("Logical interface {}, Physical link is {link}\n", i.name);
     if let Some(description) = &i.description {
         text += &format!("  Description: {description}\n");
@@ -241,9 +241,12 @@ mod tests {
         let interface = InterfaceView {
             name: "lan0.0".to_owned(),
             up: true,
+            link: true,
             addresses: ["10.0.0.1/24", "10.0.1.1/24", "fd00::1/64"].map(str::to_owned).to_vec(),
             ..InterfaceView::default()
         };
+        let cut = InterfaceView { up: true, link: false, ..InterfaceView::default() };
+        assert!(terse(&[cut]).ends_with("up    down\n"), "a cable without its other end");
         let text = terse(&[interface]);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "Interface               Admin Link Proto    Local");

@@ -16,6 +16,7 @@ use super::out::{Done, Out, Stop};
 use super::pipe::Form;
 use super::shell::Shell;
 use crate::exit::Failure;
+use crate::sessions::seconds;
 
 const PORT: Value = Value::Number(0, 65_535);
 
@@ -211,7 +212,7 @@ impl Listed<'_> {
         let Listed { id, protocol, source, source_port, destination, destination_port, .. } = self;
         let Listed { out_source, out_source_port, out_destination, out_destination_port, .. } = self;
         let Listed { in_interface, out_interface, policy, state, packets, bytes, .. } = self;
-        let rest = self.timeout_s.saturating_sub(self.idle_s);
+        let rest = seconds(self.timeout_s, self.idle_s);
         // a String takes whatever is written to it
         let _ = write!(
             to,
@@ -258,5 +259,9 @@ mod tests {
                 "  Out: 203.0.113.9/443 --> 192.0.2.1/1024;tcp, If: wan0.0, Pkts: 4, Bytes: 2000",
             ]
         );
+        let mut text = String::new();
+        Listed { timeout_s: u32::MAX.into(), ..page.sessions.into_iter().next().unwrap() }
+            .describe(&mut text);
+        assert!(text.contains("Timeout: never, State"), "{text}");
     }
 }

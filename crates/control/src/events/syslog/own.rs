@@ -1,6 +1,7 @@
 //! The gateway's own messages on their way to the hosts and files of `system syslog`.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 use std::{io, thread};
@@ -12,7 +13,7 @@ use super::{Output, Rate, Wanted, kept_or_started};
 use crate::api::LogFields;
 use crate::commit::Shared;
 use crate::kernel::clock::unix_ms;
-use crate::state::messages::{Said, listen};
+use crate::state::messages::{Said, listen, unheard};
 
 /// Messages a second beyond which they are only counted; a gateway that is well says a few a day.
 const RATE_CAP: u64 = 1000;
@@ -59,6 +60,13 @@ impl OwnOutputs {
         if let Some(count) = self.rate.ended(unix_ms()) {
             self.queue(&loss("messages were left out: there were too many within a second", count));
         }
+        let count = unheard();
+        if count > 0 && !self.outputs.is_empty() {
+            self.queue(&loss(
+                "messages found no room on the way here, for outputs that may not have chosen them",
+                count,
+            ));
+        }
     }
 
     fn become_as(&mut self, log: &SystemLog) {
@@ -74,8 +82,15 @@ impl OwnOutputs {
     }
 
     fn send(&mut self, said: &Said) {
-        if !self.outputs.is_empty() && self.rate.admits(RATE_CAP) {
-            self.queue(said);
+        if self.outputs.is_empty() {
+            return;
+        }
+        if self.rate.admits(RATE_CAP) {
+            return self.queue(said);
+        }
+        for (output, chosen) in &self.outputs {
+            let is_lost = chosen.has(said.facility, said.severity);
+            output.queue.counts.lost_rate.fetch_add(is_lost.into(), Ordering::Relaxed);
         }
     }
 

@@ -128,7 +128,7 @@ pub(super) fn commit_text(
     if query.check {
         let Checked { config, plan, remarks } = engine.check(&source, shared)?;
         let cut = operator.and_then(|operator| operator.cut_off(&old.plan, &config, &plan));
-        let sessions_ending = preview::sessions_ending(shared, &plan);
+        let sessions_ending = preview::sessions_ending(shared, &old.plan, &plan);
         let warnings = cut.into_iter().chain(remarks).collect();
         let generation = old.generation + 1;
         return Ok(Committed { generation, warnings, changes, sessions_ending, ..Committed::default() });
@@ -140,7 +140,7 @@ pub(super) fn commit_text(
     done.warnings.splice(..0, cut);
     done.warnings.extend(shared.drafts.committed(&text));
     done.changes = changes;
-    done.sessions_ending = preview::sessions_ending(shared, &active.plan);
+    done.sessions_ending = preview::sessions_ending(shared, &old.plan, &active.plan);
     done.returns_unix_ms = shared.commits.confirm().map(|confirm| confirm.deadline.unix_ms);
     // both configurations were held until here
     drop((old, active));
