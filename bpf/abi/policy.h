@@ -50,7 +50,7 @@ struct service_term {
 _Static_assert(sizeof(struct service_term) == 16, "service_term is 16 bytes");
 
 struct policy_counters {
-	__u64 sessions; /* sessions permitted */
+	__u64 sessions; /* sessions permitted, also anew */
 	__u64 denied;   /* first packets denied or rejected */
 	__u64 packets;  /* of sessions that have ended, where the policy counts */
 	__u64 bytes;    /* likewise */

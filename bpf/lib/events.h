@@ -78,10 +78,24 @@ static __always_inline struct event *event_of(const struct packet *p, __u32 kind
 	return event;
 }
 
+/* Whether there is room for what nobody limits: first packets that are refused must leave half of it to sessions. */
+static __always_inline bool event_has_room(const struct packet *p)
+{
+	if (bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) < EVENT_BUFFER_BYTES / 2)
+		return true;
+	struct unit_counters *count = counters_of(p->unit_index);
+
+	if (count)
+		count->events_lost++;
+	return false;
+}
+
 /* A session that begins, or a first packet that a policy does not permit. */
 static __noinline int log_packet(const struct packet *p, __u32 kind, __u32 session)
 {
 	if (!p || !(p->rule_flags & RULE_LOG_INIT))
+		return 0;
+	if (kind == EVENT_SESSION_DENY && !event_has_room(p))
 		return 0;
 	struct event *event = event_of(p, kind);
 

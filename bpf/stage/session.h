@@ -402,6 +402,8 @@ static __noinline int follow_first(struct packet *p)
 		return DROP(FRAGMENT_NO_FIRST);
 	if (!arrives_right(p, own))
 		return DROP(SESSION_ZONE);
+	if (p->family != p->wire)
+		nat64_map_key(&p->key4, &p->key6); /* what judges it again asks for its addresses */
 	int verdict = check_grant(p);
 
 	if (verdict != CONTINUE)

@@ -8,6 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Site, accepted, refused, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use sluice_lab::gateway::Gateway;
 use sluice_lab::netns::Netns;
@@ -234,5 +236,55 @@ fn a_flood_of_denied_packets_costs_neither_the_log_nor_the_daemon() {
     println!(
         "{dropped} packets in {took} ms: the daemon took {percent} % of a CPU, told {}",
         dropped - untold
+    );
+}
+
+const ALL_DENIED: &str = "\
+set security policies from-zone right to-zone left policy none match source-address any
+set security policies from-zone right to-zone left policy none match destination-address any
+set security policies from-zone right to-zone left policy none match application any
+set security policies from-zone right to-zone left policy none then deny
+set security policies from-zone right to-zone left policy none then log session-init
+set security policies from-zone left to-zone right policy out then log session-init
+";
+
+/// While nobody reads, refused packets that are logged leave half of the buffer to sessions.
+#[test]
+fn refused_packets_that_are_logged_leave_room_for_sessions() {
+    let site = Site::new("logged");
+    let gateway = site.start(&site.write("a.conf", ALL_DENIED));
+    let pid = Pid::from_raw(gateway.json("/health").unwrap()["pid"].as_i64().unwrap() as i32);
+    kill(pid, Signal::SIGSTOP).unwrap();
+    let shape = Shape {
+        flows: FLOWS,
+        denied_every: 1,
+        ifindex: site.right.ifindex("eth0").unwrap(),
+        source_mac: mac(&site.right, "eth0"),
+        destination_mac: mac(&site.gateway, "right0"),
+        source: [10, 71, 2, 2].into(),
+        destination: [10, 71, 1, 2].into(),
+    };
+    let mut storage = MaybeUninit::uninit();
+    let mut stream = Stream::load(&mut storage, shape).unwrap();
+    let running = stream.start(&site.right, 0, None).unwrap();
+    let received = || {
+        let shown = site.gateway.ip("-json -stats link show dev right0").unwrap();
+        let links: Value = serde_json::from_str(&shown).unwrap();
+        links[0]["stats64"]["rx"]["packets"].as_u64().unwrap()
+    };
+    wait_until("more than the buffer holds", Duration::from_secs(20), || received() > 100_000);
+    stream.finish(running).unwrap();
+    assert!(site.pings(&site.left, "10.71.2.2"));
+    kill(pid, Signal::SIGCONT).unwrap();
+    let created = || {
+        let log = gateway.json("/api/log?last=1000").unwrap();
+        log.as_array().unwrap().iter().any(|entry| entry["event"] == "RT_FLOW_SESSION_CREATE")
+    };
+    wait_until("the session's entry", Duration::from_secs(10), created);
+    let lost = |entry: &Value| entry["counters"]["events_lost"].as_u64().unwrap();
+    let stats = gateway.json("/api/stats").unwrap();
+    assert!(
+        stats["interfaces"].as_array().unwrap().iter().map(lost).sum::<u64>() > 50_000,
+        "they are counted"
     );
 }

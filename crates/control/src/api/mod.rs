@@ -286,9 +286,9 @@ pub struct PolicyView {
     pub action: String,
     /// False while its scheduler is not active.
     pub active: bool,
-    /// That it permitted.
+    /// How often it permitted one: when it began, and whenever a commit or a change of routes had it judged again.
     pub sessions: u64,
-    /// First packets that it denied or rejected.
+    /// Packets that it denied or rejected: first ones, and those of sessions that were judged again.
     pub denied: u64,
     /// Of its sessions, both directions; only with `then count`.
     pub packets: Option<u64>,
