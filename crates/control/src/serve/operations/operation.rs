@@ -59,6 +59,24 @@ impl About {
         Self { role: Role::Anyone, ..Self::question(name, path, help) }
     }
 
+    /// Whoever puts arguments where they are not read would be done another thing than is meant, perhaps more of it.
+    fn is_sent_as_told(&self, uri: &Uri, body: &str) -> Result<(), Failure> {
+        let query = uri.query().unwrap_or_default();
+        let wrong = match self.body {
+            Body::Text(Text { what, may_be_empty: false, .. }) if body.is_empty() => {
+                format!("the body is empty; expected there: {what}")
+            }
+            Body::Nothing if !body.trim().is_empty() => {
+                format!("{} reads no body; put its arguments into the query", self.name)
+            }
+            Body::Filter(_) | Body::Object(_) | Body::Objects(_) if !query.is_empty() => {
+                format!("{} reads no query; put its arguments into the body, as JSON", self.name)
+            }
+            _ => return Ok(()),
+        };
+        Err(Failure::arguments(wrong))
+    }
+
     /// Of a change, which is for owners.
     pub const fn change(name: &'static str, path: &'static str, help: &'static str, body: Body) -> Self {
         Self { name, method: Method::Post, path, help, role: Role::Owner, body, faults: &[] }
@@ -257,8 +275,9 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ReadObject<T> {
     }
 }
 
-/// There is nothing to say but the operation's name; whatever a query has is passed over.
+/// There is nothing to say but the operation's name.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct NoArguments {}
 
 /// An operation of whatever types, as the list has it.
@@ -302,12 +321,8 @@ where
     }
 
     fn run(&self, gateway: &Gateway, uri: &Uri, order: Order) -> Result<Reply, Failure> {
+        self.about.is_sent_as_told(uri, &order.body)?;
         let Query(arguments) = Query::<A>::try_from_uri(uri)?;
-        if let Body::Text(Text { what, may_be_empty: false, .. }) = self.about.body
-            && order.body.is_empty()
-        {
-            return Err(Failure::arguments(format!("the body is empty; expected there: {what}")));
-        }
         match self.act {
             Act::Say(say) => Reply::json(&say(&gateway.shared, &arguments)),
             Act::Read(read) | Act::Ask(read) => Reply::json(&read(&gateway.shared, &arguments)?),
