@@ -115,6 +115,9 @@ fn failures_have_one_form() {
         (400, &["-d", "system { host-name x; }"], "/api/commit?chek=true", "chek"),
         (400, &["-d", r#"{"check":true}"#], "/api/candidate/commit", "query"),
         (400, &[], "/api/zones?zone=left", "zone"),
+        (400, &[], "/api/gate/grants?source=nowhere", "nowhere"),
+        (400, &[], "/api/gate/grants?service=pong", "known: ping"),
+        (400, &[], "/api/compare?path=nonsense", "nonsense"),
         (422, &["-d", "[true, null, null, null, null]"], "/api/gate/revoke", "object"),
         (422, &["-d", r#"[["u", "10.71.1.3", "ping", null, null, false]]"#], "/api/gate/grant", "object"),
     ] {

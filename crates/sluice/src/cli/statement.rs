@@ -82,13 +82,16 @@ impl Statement {
 
     /// A keyword may be shortened, a name may not.
     fn whole(&self, word: &Word, path: &[String], known: &dyn Known) -> Result<String, Wrong> {
-        let offered = match self.places {
+        let present = match self.places {
             // names are not matched, only offered
-            Places::Possible => possible(path),
+            Places::Possible => vec![],
             _ => self.offered(path, known),
         };
+        // where nothing stands the daemon says so
+        let offered = if present.is_empty() { possible(path) } else { present };
         let text = word.text.as_str();
-        let takes_value = offered.iter().any(Choice::is_placeholder);
+        // also where only what is there is offered
+        let takes_value = possible(path).iter().any(Choice::is_placeholder);
         if word.is_quoted || offered.iter().any(|choice| choice.word == text) {
             return Ok(text.to_owned());
         }

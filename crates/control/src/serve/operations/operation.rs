@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::Query;
 use axum::http::Uri;
@@ -187,6 +187,13 @@ pub struct Gateway {
     /// One commit at a time; the others wait.
     pub(crate) engine: Arc<Mutex<Engine>>,
     pub(crate) fan_out: FanOutService,
+}
+
+impl Gateway {
+    /// Waits until it is one's turn to commit.
+    pub(crate) fn engine(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What comes with a request besides its arguments.
