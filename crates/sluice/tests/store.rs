@@ -216,11 +216,9 @@ fn who_would_be_cut_off_is_warned() {
     // counted while it lives, also when its next packet ends it at once
     let mut ping = site.left.command("ping");
     let _traffic = Running::spawn(ping.args(["-i", "0.01", "10.71.2.2"]).stdout(Stdio::null()));
-    wait_until("sessions", Duration::from_secs(5), || {
-        gateway.json("/api/sessions").unwrap()["total"].as_u64() > Some(1)
-    });
+    wait_until("sessions", Duration::from_secs(5), || gateway.json("/api/sessions").unwrap()["total"] == 2);
     let ended = accepted(&commit(&denied, &[]));
-    assert!(ended.contains(" sessions end: no policy permits them"), "{ended}");
+    assert!(ended.contains("2 sessions end: no policy permits them"), "{ended}");
 }
 
 /// The candidate was read before its commit had its turn, and so was what it would take back.
