@@ -78,7 +78,7 @@ fn unread(rejection: StringRejection) -> Failure {
 }
 
 /// Work that asks the kernel or takes long is done away from the tasks that serve connections. It goes on when its client has
-/// hung up, and so do the turn and the seat that it has.
+/// hung up, and has its turn until it is done.
 async fn answer(app: App, turn: Turn, operation: &'static dyn Listed, uri: Uri, order: Order) -> Response {
     let run = move || {
         let _turn = turn;

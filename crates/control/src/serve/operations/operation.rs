@@ -142,7 +142,7 @@ pub type MakeSchema = fn(&mut SchemaGenerator) -> Schema;
 /// What the body of a request may be.
 #[derive(Clone, Copy, Debug)]
 pub enum Body {
-    /// Nobody reads it.
+    /// There is none.
     Nothing,
     /// A text.
     Text(Text),
