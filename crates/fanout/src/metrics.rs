@@ -1,11 +1,11 @@
 //! Counters over HTTP, in the text format of Prometheus.
 
-use std::io::{self, BufRead, BufReader, ErrorKind, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sluice_language::fan_out::same_bind;
 use sluice_metrics::Kind::{self, Counter, Gauge};
@@ -224,8 +224,32 @@ pub struct Bound {
 struct Serving {
     wanted: SocketAddr,
     bound: SocketAddr,
-    stop: Arc<AtomicBool>,
+    end: Arc<End>,
     thread: JoinHandle<()>,
+}
+
+/// How a thread that serves is told to end.
+#[derive(Debug, Default)]
+struct End {
+    is_wanted: AtomicBool,
+    /// Who is being answered.
+    client: Mutex<Option<TcpStream>>,
+}
+
+impl End {
+    /// False where the end has come.
+    fn begin(&self, client: Option<TcpStream>) -> bool {
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
+        !self.is_wanted.load(Ordering::Acquire)
+    }
+
+    fn want(&self) {
+        self.is_wanted.store(true, Ordering::Release);
+        if let Some(client) = &*self.client.lock().unwrap_or_else(PoisonError::into_inner) {
+            // may have gone by itself
+            let _ = client.shutdown(Shutdown::Both);
+        }
+    }
 }
 
 /// Answers `GET /metrics`, where the configuration in force wants it.
@@ -286,7 +310,7 @@ impl Server {
 impl Serving {
     /// Returns when its address is free.
     fn end(self) -> SocketAddr {
-        self.stop.store(true, Ordering::Release);
+        self.end.want();
         // the thread sleeps until somebody comes
         let _ = TcpStream::connect_timeout(&reachable(self.bound), Duration::from_millis(100));
         let _ = self.thread.join();
@@ -320,25 +344,61 @@ fn serve(bound: Bound, source: Source) -> io::Result<Serving> {
 }
 
 fn serve_on(wanted: SocketAddr, listener: TcpListener, source: Source) -> io::Result<Serving> {
-    let (bound, stop) = (listener.local_addr()?, Arc::new(AtomicBool::new(false)));
-    let ended = stop.clone();
+    let (bound, end) = (listener.local_addr()?, Arc::<End>::default());
+    let told = end.clone();
     let thread = std::thread::Builder::new().name("fan-metrics".into()).spawn(move || {
         for stream in listener.incoming() {
-            if ended.load(Ordering::Acquire) {
+            if !told.begin(stream.as_ref().ok().and_then(|stream| stream.try_clone().ok())) {
                 return;
             }
             // a client that is slow or gone is its own affair
             let _ = stream.and_then(|stream| answer(&stream, &source));
+            if !told.begin(None) {
+                return;
+            }
         }
     })?;
-    Ok(Serving { wanted, bound, stop, thread })
+    Ok(Serving { wanted, bound, end, thread })
+}
+
+/// So long the others wait for a client.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// A connection that ends at a time, however little and often its client reads and writes.
+struct Timed<'a> {
+    stream: &'a TcpStream,
+    end: Instant,
+}
+
+impl Timed<'_> {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(into)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn answer(stream: &TcpStream, source: &Source) -> io::Result<()> {
-    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-    stream.set_write_timeout(Some(Duration::from_secs(1)))?;
+    let mut stream = Timed { stream, end: Instant::now() + LONGEST };
     let mut request = String::new();
-    let mut lines = BufReader::new(io::Read::take(stream, 16_384));
+    let mut lines = BufReader::new((&mut stream).take(16_384));
     lines.read_line(&mut request)?;
     let mut header = String::from("-");
     while !header.trim().is_empty() {
@@ -355,15 +415,12 @@ fn answer(stream: &TcpStream, source: &Source) -> io::Result<()> {
         "HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    let mut stream = stream;
     stream.write_all(head.as_bytes())?;
     stream.write_all(body.as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
-
     use sluice_metrics::judge;
 
     use super::*;
@@ -465,5 +522,32 @@ mod tests {
         while [first, second].iter().any(|address| TcpStream::connect(address).is_ok()) {
             std::thread::yield_now();
         }
+    }
+
+    /// A byte a second is never late for a read, and would be an hour of headers.
+    #[test]
+    fn a_slow_client_holds_up_neither_the_next_nor_the_end() {
+        let (server, source): (Server, Source) = (Server::default(), Arc::new(|| vec![report()]));
+        let wanted: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let bound = server.prepare(Some(wanted)).unwrap();
+        server.put(Some(wanted), bound, &source).unwrap();
+        let address = server.serving().as_ref().unwrap().bound;
+        let mut slow = TcpStream::connect(address).unwrap();
+        let trickle = std::thread::spawn(move || {
+            while slow.write_all(b"x: y\r\n").is_ok() {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        let begun = Instant::now();
+        assert!(get(address, "/metrics").unwrap().starts_with("HTTP/1.1 200"));
+        assert!(begun.elapsed() < 3 * LONGEST, "{:?}", begun.elapsed());
+        trickle.join().unwrap();
+        let _silent = TcpStream::connect(address).unwrap();
+        while server.serving().as_ref().unwrap().end.client.lock().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        let begun = Instant::now();
+        server.put(None, None, &source).unwrap();
+        assert!(begun.elapsed() < LONGEST / 2, "{:?}", begun.elapsed());
     }
 }

@@ -170,7 +170,7 @@ macro_rules! options {
 }
 
 options!(Given without &[]);
-options!(Filter without &["offset", "limit"]);
+options!(Filter without &["from", "offset", "limit"]);
 
 #[cfg(test)]
 mod tests {
@@ -194,10 +194,10 @@ mod tests {
         assert!(!read::<Given<SessionFilter>>(&[]).unwrap().0.nat);
         let error = |words: &[&str]| read::<Given<SessionFilter>>(words).err().unwrap().to_string();
         assert!(error(&["--source-port", "65536"]).contains("65536 is not in 0..=65535"));
-        assert!(
-            read::<Filter<SessionFilter>>(&["--limit", "7"]).is_err(),
-            "what is cleared is no part of a list"
-        );
+        for part in ["--limit", "--offset", "--from"] {
+            let read = read::<Filter<SessionFilter>>(&[part, "7"]);
+            assert!(read.is_err(), "what is cleared is no part of a list: {part}");
+        }
     }
 
     #[test]

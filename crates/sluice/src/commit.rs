@@ -11,7 +11,7 @@ use sluice_control::operations::candidate::COMMIT_CANDIDATE;
 use sluice_control::operations::configuration::{COMMIT, CONFIRM};
 
 use crate::Instance;
-use crate::exit::{Outcome, read};
+use crate::exit::{Failure, Outcome, read};
 
 #[derive(Args)]
 pub struct CommitArgs {
@@ -64,16 +64,11 @@ pub fn commit(args: &CommitArgs) -> Outcome {
         Some(text) => client.order(&COMMIT, query, text),
         None => client.order(&COMMIT_CANDIDATE, query, ""),
     };
-    // who is cut off by a commit reads nothing of it afterwards
-    if query.connection.is_some() && !query.check {
-        let would = order(&CommitQuery { check: true, ..query.clone() })?;
-        would.warnings.iter().for_each(|warning| eprintln!("sluice: warning: {warning}"));
-        let mut done = order(&query)?;
-        done.warnings.retain(|warning| !would.warnings.contains(warning));
-        tell(&done, args);
-        return Ok(ExitCode::SUCCESS);
-    }
-    tell(&order(&query)?, args);
+    let warn = |warning: &str| {
+        eprintln!("sluice: warning: {warning}");
+        Ok::<_, Failure>(())
+    };
+    tell(&forewarned(&query, |query| Ok(order(query)?), warn)?, args);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -87,6 +82,22 @@ pub fn rolled_back(done: &Committed, minutes: u32) -> String {
         }
         None => "nothing has changed; nothing waits to be confirmed".to_owned(),
     }
+}
+
+/// Commits; who may be cut off by it, and then would read nothing of it, is warned before. The answer has the other warnings.
+pub fn forewarned<E>(
+    query: &CommitQuery,
+    mut order: impl FnMut(&CommitQuery) -> Result<Committed, E>,
+    mut warn: impl FnMut(&str) -> Result<(), E>,
+) -> Result<Committed, E> {
+    if query.connection.is_none() || query.check {
+        return order(query);
+    }
+    let would = order(&CommitQuery { check: true, ..query.clone() })?;
+    would.warnings.iter().try_for_each(|warning| warn(warning))?;
+    let mut done = order(query)?;
+    done.warnings.retain(|warning| !would.warnings.contains(warning));
+    Ok(done)
 }
 
 fn tell(done: &Committed, args: &CommitArgs) {
@@ -109,4 +120,42 @@ fn tell(done: &Committed, args: &CommitArgs) {
         println!("{}", rolled_back(done, minutes));
     }
     println!("commit complete: generation {} in {} ms", done.generation, done.took_ms);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// What it does for an operator on a connection, in order.
+    fn steps(connection: Option<&str>, check: bool) -> Vec<String> {
+        let steps = RefCell::new(vec![]);
+        let query =
+            CommitQuery { connection: connection.map(str::to_owned), check, ..CommitQuery::default() };
+        let order = |query: &CommitQuery| {
+            steps.borrow_mut().push(if query.check { "check" } else { "commit" }.to_owned());
+            let warnings =
+                ["cut off".to_owned()].into_iter().chain((!query.check).then(|| "slow".to_owned()));
+            Ok::<_, ()>(Committed { warnings: warnings.collect(), ..Committed::default() })
+        };
+        let warn = |warning: &str| {
+            steps.borrow_mut().push(warning.to_owned());
+            Ok(())
+        };
+        let done = forewarned(&query, order, warn).unwrap();
+        steps
+            .into_inner()
+            .into_iter()
+            .chain(done.warnings.into_iter().map(|left| format!("left: {left}")))
+            .collect()
+    }
+
+    #[test]
+    fn who_may_be_cut_off_is_warned_before() {
+        let ssh = Some("192.0.2.9 50022 192.0.2.1 22");
+        assert_eq!(steps(ssh, false), ["check", "cut off", "commit", "left: slow"]);
+        assert_eq!(steps(ssh, true), ["check", "left: cut off"]);
+        assert_eq!(steps(None, false), ["commit", "left: cut off", "left: slow"]);
+    }
 }

@@ -103,17 +103,24 @@ impl Sessions {
         Self { first: Some(last), newest: None }
     }
 
-    /// Those that have come, of all that the daemon remembers.
-    pub fn next(&mut self, all: &[LogEntry]) -> Vec<LogEntry> {
-        let known = match (self.first.take(), &self.newest) {
-            (Some(last), _) => all.len().saturating_sub(last),
-            (None, Some(newest)) => all.iter().rposition(|entry| entry == newest).map_or(0, |at| at + 1),
-            (None, None) => 0,
+    /// What is said where entries are missing.
+    pub const GAP: &str = "entries are missing here: more than 1000 came at once, and the daemon remembers no more; a `file` or \
+                           `stream` of `security log` has them all";
+
+    /// Those that have come, of all that the daemon remembers; true where it has forgotten some before them.
+    pub fn next(&mut self, all: &[LogEntry]) -> (bool, Vec<LogEntry>) {
+        let (new, is_first) = match (self.first.take(), &self.newest) {
+            (Some(last), _) => (&all[all.len().saturating_sub(last)..], true),
+            (None, Some(newest)) => {
+                let known = all.iter().rposition(|entry| entry == newest);
+                (&all[known.map_or(0, |at| at + 1)..], false)
+            }
+            (None, None) => (all, false),
         };
         if let Some(newest) = all.last() {
             self.newest = Some(newest.clone());
         }
-        all[known..].to_vec()
+        (!is_first && new.len() >= Self::MOST, new.to_vec())
     }
 }
 
@@ -150,10 +157,15 @@ mod tests {
         let entry = |unix_ms| LogEntry { unix_ms, ..LogEntry::default() };
         let all: Vec<LogEntry> = (0..6).map(entry).collect();
         let mut sessions = Sessions::new(2);
-        assert_eq!(sessions.next(&all[..4]), all[2..4]);
-        assert_eq!(sessions.next(&all[..4]), []);
-        assert_eq!(sessions.next(&all), all[4..]);
-        // the daemon has forgotten what was told last
-        assert_eq!(sessions.next(&[entry(8), entry(9)]), [entry(8), entry(9)]);
+        assert_eq!(sessions.next(&all[..4]), (false, all[2..4].to_vec()));
+        assert_eq!(sessions.next(&all[..4]), (false, vec![]));
+        assert_eq!(sessions.next(&all), (false, all[4..].to_vec()));
+        // a daemon that has begun anew
+        assert_eq!(sessions.next(&[entry(8), entry(9)]), (false, vec![entry(8), entry(9)]));
+        // it has forgotten what was told last
+        let many: Vec<LogEntry> = (100..100 + Sessions::MOST as u64).map(entry).collect();
+        assert_eq!(sessions.next(&many), (true, many.clone()));
+        let mut sessions = Sessions::new(Sessions::MOST);
+        assert!(!sessions.next(&many).0, "what was before is no gap");
     }
 }

@@ -303,7 +303,11 @@ fn follow_log(query: &LogQuery, output: &Output) -> Outcome {
     let mut sessions = Sessions::new(query.last);
     let mut stdout = std::io::stdout();
     loop {
-        for entry in sessions.next(&client.ask(&LOG, &LogQuery { last: Sessions::MOST })?) {
+        let (has_gap, new) = sessions.next(&client.ask(&LOG, &LogQuery { last: Sessions::MOST })?);
+        if has_gap {
+            eprintln!("sluice: {}", Sessions::GAP);
+        }
+        for entry in new {
             let text = match output.json {
                 true => serde_json::to_string(&entry).map_err(Failure::failed)? + "\n",
                 false => session_log(&[entry]),

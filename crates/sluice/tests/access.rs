@@ -235,6 +235,33 @@ fn timed(work: impl FnOnce() -> Output) -> (String, Duration) {
     (accepted(&work()), begun.elapsed())
 }
 
+/// Who hangs up leaves work behind, which has its turn as long as it goes on: each wants a page with all policies.
+#[test]
+fn who_hangs_up_leaves_no_room_to_more_at_work() {
+    let site = Site::new("hangup");
+    let policy = |n: u32| {
+        let it = format!("set security policies from-zone right to-zone left policy p{n}");
+        format!("{it} match source-address any destination-address any application any\n{it} then deny\n")
+    };
+    let gateway = site.start(&site.write("a.conf", &(0..1000).map(policy).collect::<String>()));
+    let pid = gateway.json("/health").unwrap()["pid"].as_u64().unwrap();
+    let threads = || std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().count();
+    let ask_and_leave = || {
+        // one that finds no seat is closed at once
+        let _ = TcpStream::connect("127.0.0.1:8080")
+            .and_then(|mut stream| stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    };
+    let (before, mut most) = (threads(), 0);
+    for _ in 0..4 {
+        let flood = || (0..400).map(|_| ask_and_leave()).map(|()| threads()).max();
+        most = most.max(site.gateway.enter(flood).unwrap().unwrap_or_default());
+        let (_, took) = timed(|| site.sluice(&["show", "zones"]));
+        assert!(took < Duration::from_secs(2), "show zones took {took:?}");
+    }
+    // those at work, and the owner's
+    assert!(most < before + 20, "{most} threads, {before} before");
+}
+
 /// Every command that asks the daemon, as one user's and as many users' connections fill what others may have. Those that say
 /// nothing for half a minute go by themselves.
 #[test]

@@ -109,6 +109,15 @@ fn failures_have_one_form() {
         (400, &["--data-binary", "\u{fffd}"], "/api/candidate/edit?path=%22", "quote"),
         (400, &["-d", "[null, null]"], "/api/nat/bindings/clear", "object"),
         (400, &["-d", "[]"], "/api/sessions/clear", "object"),
+        (400, &["-d", r#"{"internal_ip":"10.71.1.2"}"#], "/api/nat/bindings/clear", "internal_ip"),
+        (400, &["-d", r#"{"limit":1}"#], "/api/sessions/clear", "limit"),
+        (400, &["-d", ""], "/api/sessions/clear?zone=left", "body"),
+        (400, &["-d", "system { host-name x; }"], "/api/commit?chek=true", "chek"),
+        (400, &["-d", r#"{"check":true}"#], "/api/candidate/commit", "query"),
+        (400, &[], "/api/zones?zone=left", "zone"),
+        (400, &[], "/api/gate/grants?source=nowhere", "nowhere"),
+        (400, &[], "/api/gate/grants?service=pong", "known: ping"),
+        (400, &[], "/api/compare?path=nonsense", "nonsense"),
         (422, &["-d", "[true, null, null, null, null]"], "/api/gate/revoke", "object"),
         (422, &["-d", r#"[["u", "10.71.1.3", "ping", null, null, false]]"#], "/api/gate/grant", "object"),
     ] {
@@ -123,6 +132,7 @@ fn failures_have_one_form() {
     fs::write(&latin, b"set system host-name \xe9\n").unwrap();
     let answer = ask(&["--data-binary", &format!("@{}", latin.display())], "/api/candidate/edit");
     assert!(answer.contains("UTF-8") && answer.ends_with("400 application/json"), "{answer}");
-    // nothing was revoked or granted
+    // nothing was revoked, granted or committed
+    assert_eq!(gateway.json("/health").unwrap()["host_name"], Value::Null);
     assert_eq!(gateway.json("/api/gate/grants").unwrap()["total"], 1);
 }

@@ -253,6 +253,8 @@ set security policies from-zone left to-zone right policy out then log session-i
 fn refused_packets_that_are_logged_leave_room_for_sessions() {
     let site = Site::new("logged");
     let gateway = site.start(&site.write("a.conf", ALL_DENIED));
+    // what the stream sends reaches a device that polls
+    site.gateway.run("ethtool", ["-K", "right0", "gro", "on"]).unwrap();
     let pid = Pid::from_raw(gateway.json("/health").unwrap()["pid"].as_i64().unwrap() as i32);
     kill(pid, Signal::SIGSTOP).unwrap();
     let shape = Shape {

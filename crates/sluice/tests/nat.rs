@@ -249,6 +249,53 @@ fn a_stun_client_finds_the_translation_that_is_configured() {
     assert!(table().starts_with("Persistent NAT bindings: 0 of"), "{}", table());
 }
 
+/// The kernel's own address of the device, which no statement gives it.
+#[test]
+fn bindings_of_an_interface_with_a_learned_address_outlive_a_commit() {
+    let site = Site::new("learned");
+    site.gateway.ip("address add 10.71.2.1/24 dev right0").unwrap();
+    let base = common::BASE.replace("set interfaces right0 unit 0 family inet address 10.71.2.1/24\n", "");
+    let conf = |name: &str| {
+        let text = format!(
+            "{base}set system host-name {name}
+set security nat source rule-set out from zone left
+set security nat source rule-set out to zone right
+set security nat source rule-set out rule r match source-address 10.71.1.0/24
+set security nat source rule-set out rule r then source-nat interface persistent-nat permit any-remote-host
+"
+        );
+        site.write_all("a.conf", &text)
+    };
+    let gateway = site.start(&conf("first"));
+    assert!(site.pings(&site.left, "10.71.2.2"));
+    let bindings = || gateway.json("/api/nat/bindings").unwrap()["bindings"].clone();
+    assert_eq!(bindings()[0]["reflexive_address"], "10.71.2.1");
+    accepted(&site.commit(&conf("second")));
+    assert_eq!(bindings().as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn sessions_of_static_nat_are_of_no_pool() {
+    let site = Site::new("static");
+    let text = "set security nat source rule-set out from zone left
+set security nat source rule-set out to zone right
+set security nat source rule-set out rule r match source-address 10.71.1.128/25
+set security nat source rule-set out rule r then source-nat interface
+set security nat static rule-set in from zone right
+set security nat static rule-set in rule s match destination-address 10.71.2.20/32
+set security nat static rule-set in rule s then static-nat prefix 10.71.1.2/32
+set security nat proxy-arp interface right0.0 address 10.71.2.20/32
+";
+    let gateway = site.start(&site.write("a.conf", text));
+    assert!(site.pings(&site.left, "10.71.2.2"));
+    let nat = gateway.json("/api/nat").unwrap();
+    let of = |list: &str, name: &str| {
+        let found = nat[list].as_array().unwrap().iter().find(|one| one["name"] == name);
+        found.unwrap_or_else(|| panic!("{name}: {nat}"))["live_sessions"].clone()
+    };
+    assert_eq!((of("rules", "s"), of("pools", "(interface)")), (1.into(), 0.into()), "{nat}");
+}
+
 /// Real traffic of three protocols and two families, as the receivers get it: every checksum is right, says tshark.
 fn receivers_get_right_checksums(mode: &str) {
     let site = Site::new("sums");

@@ -213,6 +213,32 @@ fn who_would_be_cut_off_is_warned() {
     let ended = accepted(&commit(&denied, &["--check"]));
     assert!(ended.contains("1 sessions would end"), "{ended}");
     assert_eq!(gateway.json("/api/sessions").unwrap()["total"], 1, "a check ends none");
+    // counted while it lives, also when its next packet ends it at once
+    let mut ping = site.left.command("ping");
+    let _traffic = Running::spawn(ping.args(["-i", "0.01", "10.71.2.2"]).stdout(Stdio::null()));
+    wait_until("sessions", Duration::from_secs(5), || gateway.json("/api/sessions").unwrap()["total"] == 2);
+    let ended = accepted(&commit(&denied, &[]));
+    assert!(ended.contains("2 sessions end: no policy permits them"), "{ended}");
+}
+
+/// The candidate was read before its commit had its turn, and so was what it would take back.
+#[test]
+fn who_waits_for_another_commit_is_told_that_it_is_taken_back() {
+    let site = Site::new("twice");
+    let gateway = site.start(&site.write("a.conf", "set system host-name first\n"));
+    accepted(&load_set(&site, "set system host-name second"));
+    let other = site.write("other.conf", "set system host-name other\n");
+    thread::scope(|scope| {
+        let first = scope.spawn(|| accepted(&site.commit(&other)));
+        wait_until("the other commit has begun", Duration::from_secs(5), || {
+            gateway.json("/health").unwrap()["under_way"].is_string() || host_name(&site) == "other"
+        });
+        let said = site.sluice(&["commit"]);
+        let changes = accepted(&said);
+        assert!(stderr(&said).contains("this commit takes it back"), "{}", stderr(&said));
+        assert!(changes.contains("-  host-name other;\n+  host-name second;"), "{changes}");
+        first.join().unwrap();
+    });
 }
 
 #[test]

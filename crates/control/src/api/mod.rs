@@ -370,6 +370,7 @@ impl LogEntry {
 
 /// How much of the session log to tell.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct LogQuery {
     /// How many of the newest entries.
     #[serde(default = "LogQuery::usual")]
@@ -486,13 +487,20 @@ pub struct SessionFilter {
     pub policy: Option<String>,
     /// Application, or set of them.
     pub application: Option<String>,
-    /// Begin here and end with the list: 0, then `next` of each answer. A table of any size is read in time that grows with
-    /// it alone.
+    /// Of lists alone: begin here and end with the list: 0, then `next` of each answer. A table of any size is read in time
+    /// that grows with it alone.
     pub from: Option<u64>,
     /// How many matches a list leaves out.
     pub offset: Option<usize>,
-    /// How many matches it has at most: 100 when not given, never more than 10,000.
+    /// How many matches a list has at most: 100 when not given, never more than 10,000.
     pub limit: Option<usize>,
+}
+
+impl SessionFilter {
+    /// Says which part of a list is meant, which is nothing to what ends sessions.
+    pub fn is_part_of_a_list(&self) -> bool {
+        self.from.is_some() || self.offset.is_some() || self.limit.is_some()
+    }
 }
 
 /// What a clearing did.

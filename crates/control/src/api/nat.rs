@@ -62,6 +62,7 @@ pub struct NatBindingView {
 
 /// Which bindings to end; without any of these, all.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct NatBindingFilter {
     /// Address of the endpoint inside.
     pub internal_address: Option<IpAddr>,

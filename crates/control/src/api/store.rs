@@ -16,6 +16,7 @@ pub struct Configuration {
 
 /// What a configuration to commit is called, and how it is committed.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct CommitQuery {
     /// Name of the text in error messages.
     pub file: Option<String>,

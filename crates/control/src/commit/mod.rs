@@ -96,9 +96,19 @@ impl Engine {
 
     /// Makes `source` the active configuration.
     pub fn commit(&mut self, source: Source, shared: &Shared) -> Result<Committed, CommitError> {
+        self.commit_seen(source, shared, &mut |_| ())
+    }
+
+    /// The same; `see` is shown the plan before anything is done by it.
+    pub fn commit_seen(
+        &mut self,
+        source: Source,
+        shared: &Shared,
+        see: &mut dyn FnMut(&Plan),
+    ) -> Result<Committed, CommitError> {
         let _work = shared.commits.begin();
         let author = source.by.clone();
-        let result = self.activate(source, Some(&shared.active()));
+        let result = self.activate(source, Some(&shared.active()), see);
         let result = match result {
             Ok((active, done)) => {
                 shared.commits.done(author.is_some());
@@ -125,10 +135,11 @@ impl Engine {
         &mut self,
         source: Source,
         old: Option<&Active>,
+        see: &mut dyn FnMut(&Plan),
     ) -> Result<(Active, Committed), CommitError> {
         self.refusals.forget_others(&self.kernel.links()?);
         loop {
-            let error = match self.attempt(&source, old) {
+            let error = match self.attempt(&source, old, see) {
                 Err(error) => error,
                 done => return done,
             };
@@ -151,7 +162,12 @@ impl Engine {
         mode == Some(HookMode::Auto) && !self.refusals.is_known(interface)
     }
 
-    fn attempt(&mut self, source: &Source, old: Option<&Active>) -> Result<(Active, Committed), CommitError> {
+    fn attempt(
+        &mut self,
+        source: &Source,
+        old: Option<&Active>,
+        see: &mut dyn FnMut(&Plan),
+    ) -> Result<(Active, Committed), CommitError> {
         let begun = Instant::now();
         let mut config = config::parse(&source.text, &source.file)?;
         let named = config.fan_out.clone();
@@ -160,6 +176,7 @@ impl Engine {
         let known = known(old, before.as_ref());
         let machine = Machine { kernel: self.kernel.clone(), refusals: &self.refusals, known };
         let (mut candidate, environment) = self.candidate(&machine, &config, source, old, before.as_ref())?;
+        see(&candidate.plan);
         let replan = |candidate: &mut Candidate<'_>| machine.replan(candidate, &environment);
         functions::put_in_force(&mut self.functions, &mut candidate, replan)?;
         let mut warnings = functions::retire(&mut self.functions, &candidate);

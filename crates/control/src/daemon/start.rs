@@ -183,7 +183,7 @@ impl Start<'_> {
             dhcp: self.dhcp.clone(),
         };
         let mut engine = Engine::new(tools, self.stored.clone());
-        let (active, done) = engine.activate(source, None)?;
+        let (active, done) = engine.activate(source, None, &mut |_| ())?;
         commit::tell(&active, None, &done);
         let (drafts, damage) = Drafts::load(self.state_dir);
         if let Some(damage) = damage {

@@ -15,7 +15,7 @@ use axum::serve::{IncomingStream, Listener};
 use nix::sys::socket::{Shutdown, shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Connections that a pool holds at one time.
 const LIMIT: usize = 256;
@@ -117,10 +117,10 @@ impl Pools {
     }
 
     /// Waits until this caller's request may be worked on: an owner's may at once.
-    pub async fn permit(&self, who: Who) -> Option<SemaphorePermit<'_>> {
+    pub async fn permit(&self, who: Who) -> Option<OwnedSemaphorePermit> {
         match who.is_owner() {
             true => None,
-            false => self.permits.acquire().await.ok(),
+            false => self.permits.clone().acquire_owned().await.ok(),
         }
     }
 

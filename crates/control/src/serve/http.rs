@@ -5,18 +5,19 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::rejection::StringRejection;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
 use axum::http::{self, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodRouter, get, post};
+use axum::{Extension, Router};
 use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::api::ErrorBody;
 use crate::kernel::process::Process;
-use crate::serve::connections::{Peer, Pools, Seated, Who};
+use crate::serve::connections::{AtWork, Peer, Pools, Seated, Who};
 use crate::serve::hosts;
 use crate::serve::operations::{
     Failure, Fault, Gateway, LARGEST_BODY, Listed, Method, OPERATIONS, Order, Reply, Role,
@@ -44,12 +45,16 @@ fn routes(role: Role) -> Router<App> {
 
 fn handler(operation: &'static dyn Listed) -> MethodRouter<App> {
     match operation.about().method {
-        Method::Get => {
-            get(move |State(app): State<App>, uri: Uri| answer(app, operation, uri, Order::default()))
-        }
+        Method::Get => get(move |State(app): State<App>, Extension(turn): Extension<Turn>, uri: Uri| {
+            answer(app, turn, operation, uri, Order::default())
+        }),
         Method::Post => post(
-            async move |State(app): State<App>, peer: ConnectInfo<Peer>, uri: Uri, body: Sent| match body {
-                Ok(body) => answer(app, operation, uri, order(body, &peer.0)).await,
+            async move |State(app): State<App>,
+                        Extension(turn): Extension<Turn>,
+                        peer: ConnectInfo<Peer>,
+                        uri: Uri,
+                        body: Sent| match body {
+                Ok(body) => answer(app, turn, operation, uri, order(body, &peer.0)).await,
                 Err(rejection) => unread(rejection).into_response(),
             },
         ),
@@ -72,9 +77,13 @@ fn unread(rejection: StringRejection) -> Failure {
     }
 }
 
-/// Work that asks the kernel or takes long is done away from the tasks that serve connections.
-async fn answer(app: App, operation: &'static dyn Listed, uri: Uri, order: Order) -> Response {
-    let run = move || operation.run(&app.gateway, &uri, order);
+/// Work that asks the kernel or takes long is done away from the tasks that serve connections. It goes on when its client has
+/// hung up, and has its turn until it is done.
+async fn answer(app: App, turn: Turn, operation: &'static dyn Listed, uri: Uri, order: Order) -> Response {
+    let run = move || {
+        let _turn = turn;
+        operation.run(&app.gateway, &uri, order)
+    };
     if !operation.takes_time() {
         return run().into_response();
     }
@@ -163,13 +172,18 @@ pub async fn serve_tcp(listener: TcpListener, app: App) -> std::io::Result<()> {
 async fn with_permit(
     State(app): State<App>,
     ConnectInfo(peer): ConnectInfo<Peer>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
-    let _work = peer.at_work();
-    let _permit = app.pools.permit(peer.who).await;
+    let work = peer.at_work();
+    let permit = app.pools.permit(peer.who).await;
+    request.extensions_mut().insert(Turn(Arc::new((work, permit))));
     next.run(request).await
 }
+
+/// A request is being worked on as long as one of these lives.
+#[derive(Clone)]
+struct Turn(#[expect(dead_code, reason = "held")] Arc<(AtWork, Option<OwnedSemaphorePermit>)>);
 
 async fn require_own_name(
     State(app): State<App>,

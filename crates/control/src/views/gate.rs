@@ -5,29 +5,41 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sluice_dataplane::{Ended, GrantRecord};
 use sluice_language::config::Prefix;
 
-use crate::api::{GateServiceView, GateView, GrantFilter, GrantList, GrantView, prefix};
+use crate::api::{GateServiceView, GateView, GrantFilter, GrantList, GrantView};
 use crate::commit::Shared;
 use crate::functions::gate::audit::{service_name, source_text};
-use crate::functions::gate::grants::LISTED;
+use crate::functions::gate::grants::{LISTED, read_prefix, read_service};
 use crate::state::active::Active;
 use crate::state::error::AskError;
 
-pub fn list(shared: &Shared, filter: &GrantFilter) -> Result<GrantList, AskError> {
+/// A filter with its fields understood.
+pub struct Matcher {
+    user: Option<String>,
+    service: Option<u16>,
+    source: Option<Prefix>,
+}
+
+impl Matcher {
+    /// Err says which field is wrong and what it takes.
+    pub fn new(filter: &GrantFilter, active: &Active) -> Result<Self, String> {
+        let service = filter.service.as_ref().map(|name| read_service(name, &active.plan.gate));
+        let source = filter.source.as_ref().map(|text| read_prefix(text));
+        Ok(Self { user: filter.user.clone(), service: service.transpose()?, source: source.transpose()? })
+    }
+
+    fn matches(&self, record: &GrantRecord) -> bool {
+        let key = &record.key;
+        self.user.as_ref().is_none_or(|user| record.user == *user)
+            && self.service.is_none_or(|service| key.service == service)
+            && self.source.is_none_or(|Prefix { addr, len }| (key.source, key.length) == (addr, len))
+    }
+}
+
+pub fn list(shared: &Shared, filter: &GrantFilter, matcher: &Matcher) -> Result<GrantList, AskError> {
     let active = shared.active();
     let now = shared.dataplane.now_jiffies()?;
     let mut records = shared.dataplane.grants().list(now);
-    let matches = |record: &GrantRecord| {
-        filter.user.as_ref().is_none_or(|user| record.user == *user)
-            && filter
-                .service
-                .as_ref()
-                .is_none_or(|s| service_name(&active.plan.gate, record.key.service) == s)
-            && filter.source.as_ref().is_none_or(|s| {
-                prefix::parse(s)
-                    .is_some_and(|Prefix { addr, len }| record.key.source == addr && record.key.length == len)
-            })
-    };
-    records.retain(matches);
+    records.retain(|record| matcher.matches(record));
     records.sort_unstable_by_key(|record| (record.created, record.handle));
     let hz = u64::from(shared.dataplane.hz());
     let page = records.iter().skip(filter.offset.unwrap_or(0)).take(filter.limit.unwrap_or(LISTED));

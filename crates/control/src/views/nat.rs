@@ -22,7 +22,7 @@ use crate::state::error::AskError;
 pub fn view(shared: &Shared) -> Result<NatView, AskError> {
     let active = shared.active();
     let nat = &active.config.nat;
-    let usage = Usage::count(shared, nat);
+    let usage = Usage::count(shared, &active);
     let mut rules = written(nat);
     number(&mut rules, &active);
     let ids: Vec<u16> = rules.iter().map(|rule| rule.id as u16).collect();
@@ -81,8 +81,8 @@ struct Used {
 const INTERFACE: &str = "(interface)";
 
 impl Usage {
-    fn count(shared: &Shared, nat: &Nat) -> Usage {
-        let mut usage = Usage::default();
+    fn count(shared: &Shared, active: &Active) -> Usage {
+        let (nat, mut usage) = (&active.config.nat, Usage::default());
         if nat.is_empty() {
             return usage;
         }
@@ -91,6 +91,15 @@ impl Usage {
             ranges.extend(pool.addresses.iter().map(|(low, high)| (*low, *high, pool.name.as_str())));
         }
         ranges.sort_unstable();
+        // the others translate sources without a pool
+        let of_pools: HashSet<u32> = active
+            .plan
+            .nat
+            .rules
+            .iter()
+            .filter(|(_, rule)| rule.kind == Kind::Source)
+            .map(|(id, _)| *id)
+            .collect();
         for session in shared.dataplane.sessions() {
             let matched = [session.nat_destination, session.nat_source];
             for id in matched.into_iter().filter(|id| *id != 0) {
@@ -98,7 +107,8 @@ impl Usage {
             }
             let answer = &session.responder.tuple;
             let (outside, port) = (answer.destination, answer.destination_port);
-            if session.nat_source == 0 || outside == session.initiator.tuple.source {
+            let is_of_pool = of_pools.contains(&session.nat_source.into());
+            if !is_of_pool || outside == session.initiator.tuple.source {
                 continue;
             }
             let index = ranges.partition_point(|(low, ..)| *low <= outside);

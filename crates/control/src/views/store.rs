@@ -1,6 +1,7 @@
 //! What is said of configurations that are not, or not only, in force.
 
 use sluice_language::Tree;
+use sluice_language::follows::{Follows, follows};
 
 use crate::api::{CandidateView, CommitView, StoredText};
 use crate::commit::Shared;
@@ -57,7 +58,14 @@ pub fn compare(
         Some(number) => committed(number)?,
         None => shared.drafts.text(&active),
     };
-    Ok(tree(&old, &old_file)?.compare_at(&tree(&new, &new_file)?, path))
+    let (old, new) = (tree(&old, &old_file)?, tree(&new, &new_file)?);
+    let words: Vec<&str> = path.iter().map(String::as_str).collect();
+    // where nothing stands yet nothing differs
+    let is_there = old.text_at(path).is_some() || new.text_at(path).is_some();
+    if !is_there && follows(&words) == Follows::Unknown {
+        return Err(format!("`{}` leads to no statement that there is", path.join(" ")));
+    }
+    Ok(old.compare_at(&new, path))
 }
 
 /// Number 0 is the one in force.

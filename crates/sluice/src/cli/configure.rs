@@ -17,7 +17,7 @@ use super::pipe::Form;
 use super::report;
 use super::shell::{Action, Shell};
 use super::words::quoted;
-use crate::commit::rolled_back;
+use crate::commit::{forewarned, rolled_back};
 use crate::exit::Failure;
 
 /// What the history calls whoever types here.
@@ -79,7 +79,7 @@ pub static COMMANDS: &[Command<Action>] = commands! {
     "rename" "Give a statement another name", RENAMED => |shell, given, out| edit(shell, "rename", given, out);
     "replace pattern" "Replace a pattern in names and values", &[rest("pattern", "A pattern, then `with` and what stands for it", Shape::Rest)] => replace;
     "rollback" "Make the candidate an earlier configuration", &[
-        alone("number", "0 is the one in force, 1 the one before it", Value::Number(0, 49)),
+        alone("number", "0 is the one in force, 1 the one before it", Value::Number(0, 50)),
         flag("rescue", "The rescue configuration"),
     ] => rollback;
     "run" "Do a command of operational mode", &[rest("command", "A command of operational mode", Shape::Command)] => |_, _, _| Ok(());
@@ -328,7 +328,14 @@ fn commit(shell: &mut Shell, given: &Given, out: &mut Out) -> Done {
         connection: std::env::var("SSH_CONNECTION").ok(),
         ..CommitQuery::default()
     };
-    let done = shell.ask(&COMMIT_CANDIDATE, &query)?;
+    let done = forewarned(
+        &query,
+        |query| shell.ask(&COMMIT_CANDIDATE, query),
+        |warning| {
+            out.lines(&format!("warning: {warning}"))?;
+            out.flush()
+        },
+    )?;
     shell.known.forget_candidate();
     shell.ask_name();
     for warning in &done.warnings {
@@ -357,6 +364,11 @@ fn commit(shell: &mut Shell, given: &Given, out: &mut Out) -> Done {
 #[cfg(test)]
 mod tests {
     use super::super::grammar::{Position, Wrong};
+    use std::sync::Arc;
+
+    use sluice_language::Tree;
+
+    use super::super::known::Known;
     use super::super::known::tests::Nothing;
     use super::super::words::Line;
     use super::*;
@@ -390,6 +402,54 @@ mod tests {
             Some("[")
         );
         assert_eq!(path("set system host-name \"a b\""), "system host-name \"a b\"");
+    }
+
+    /// A world with a candidate.
+    struct With(Arc<Tree>);
+
+    impl Known for With {
+        fn class(&self) -> usize {
+            Nothing.class()
+        }
+
+        fn names(&self, _: &str) -> Vec<(String, String)> {
+            vec![]
+        }
+
+        fn tree(&self, _: Places) -> Option<Arc<Tree>> {
+            Some(self.0.clone())
+        }
+
+        fn place(&self) -> Vec<String> {
+            vec![]
+        }
+    }
+
+    #[test]
+    fn what_is_deleted_is_what_was_typed() {
+        let text = "set interfaces wan0 unit 10 family inet address 192.0.2.1/24\n\
+                    set security zones security-zone trusted interfaces wan0.10\n";
+        let known = With(Arc::new(sluice_language::parse(text, "a.conf").unwrap()));
+        let path = |line: &str| {
+            let words = Line::read(line).parts.remove(0);
+            let position = Position::of(COMMANDS, COMMANDS, &words, &known).ok().unwrap();
+            position.finish(&known).unwrap_or_else(|wrong| panic!("{line}: {wrong:?}")).1.path.join(" ")
+        };
+        for verb in ["delete", "deactivate", "show"] {
+            assert_eq!(path(&format!("{verb} int wan0 un 1")), "interfaces wan0 unit 1");
+            assert_eq!(path(&format!("{verb} int wan")), "interfaces wan");
+        }
+        assert_eq!(
+            path("delete sec zones sec trust int wan0.10"),
+            "security zones security-zone trust interfaces wan0.10",
+            "which the daemon does not find"
+        );
+        assert_eq!(
+            path("rename interfaces wan0 unit 1 to unit 2"),
+            "interfaces wan0 unit 1 to unit 2",
+            "nor is what gets another name"
+        );
+        assert_eq!(path("copy interfaces wan0 unit 1 to unit 2"), "interfaces wan0 unit 1 to unit 2");
     }
 
     #[test]

@@ -135,9 +135,9 @@ impl Value {
     }
 
     fn choices(self, help: &str, known: &dyn Known) -> Vec<Choice> {
-        let mut choices = vec![Choice { word: self.placeholder(), help: help.to_owned() }];
+        let mut choices = vec![Choice::new(&self.placeholder(), help)];
         if let Value::Name(what) = self {
-            choices.extend(known.names(what).into_iter().map(|(word, help)| Choice { word, help }));
+            choices.extend(known.names(what).into_iter().map(|(word, help)| Choice::name(word, help)));
         }
         choices
     }
@@ -148,6 +148,8 @@ impl Value {
 pub struct Choice {
     pub word: String,
     pub help: String,
+    /// Of the gateway, not of the language: another one may be meant that begins like it.
+    pub is_name: bool,
 }
 
 /// Stands where the line may end.
@@ -155,7 +157,11 @@ pub const ENTER: &str = "<[Enter]>";
 
 impl Choice {
     pub fn new(word: &str, help: &str) -> Self {
-        Self { word: word.to_owned(), help: help.to_owned() }
+        Self { word: word.to_owned(), help: help.to_owned(), is_name: false }
+    }
+
+    pub fn name(word: String, help: String) -> Self {
+        Self { word, help, is_name: true }
     }
 
     /// Not to be typed as it stands.

@@ -72,7 +72,7 @@ pub fn listing(choices: &[Choice], width: usize) -> String {
     let longest = choices.iter().map(|choice| choice.word.chars().count()).max().unwrap_or(0);
     let column = longest.clamp(NARROW, WIDE);
     let mut text = String::from("Possible completions:\n");
-    for Choice { word, help } in choices {
+    for Choice { word, help, .. } in choices {
         let line = format!("  {word:<column$} {help}");
         text.extend(line.trim_end().chars().take(width.max(NARROW)));
         text.push('\n');

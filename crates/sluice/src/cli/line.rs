@@ -156,11 +156,7 @@ impl ConditionalEventHandler for Handler {
             Key::End => None,
             Key::Help => Some(self.list((self.listing)(&choices), before, after)),
             Key::Space if begun.is_empty() => before.ends_with(' ').then_some(Cmd::Noop),
-            Key::Space => match completed(&choices, &begun) {
-                // a name may go on: only what stands there whole is taken for it
-                Completed::Whole(word) if word != begun => Some(Cmd::Insert(1, ending(&word, &begun, after))),
-                _ => None,
-            },
+            Key::Space => keyword(&choices, &begun).map(|word| Cmd::Insert(1, ending(&word, &begun, after))),
             Key::Tab => match completed(&choices, &begun) {
                 Completed::Whole(word) => Some(Cmd::Insert(1, ending(&word, &begun, after))),
                 Completed::Longer(word) => Some(Cmd::Insert(1, word[begun.len()..].to_owned())),
@@ -192,6 +188,13 @@ impl Handler {
 fn ending(word: &str, begun: &str, after: &str) -> String {
     let space = if after.starts_with(' ') { "" } else { " " };
     format!("{}{space}", &word[begun.len()..])
+}
+
+/// What a space makes of a begun word. A name is taken as it is typed.
+fn keyword(choices: &[Choice], begun: &str) -> Option<String> {
+    let Completed::Whole(word) = completed(choices, begun) else { return None };
+    let is_name = choices.iter().any(|choice| choice.is_name && choice.word == word);
+    (word != begun && !is_name).then_some(word)
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -231,6 +234,14 @@ pub fn completed(choices: &[Choice], begun: &str) -> Completed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_space_completes_keywords_alone() {
+        let choices = [Choice::new("family", ""), Choice::name("10".to_owned(), String::new())];
+        assert_eq!(keyword(&choices, "fam").as_deref(), Some("family"));
+        assert_eq!((keyword(&choices, "family"), keyword(&choices, "1")), (None, None));
+        assert_eq!(completed(&choices, "1"), Completed::Whole("10".to_owned()), "which Tab does");
+    }
 
     #[test]
     fn words_are_completed_as_far_as_they_are_certain() {

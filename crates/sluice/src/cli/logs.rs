@@ -94,7 +94,10 @@ pub fn stop(_: &mut Shell, _: &Given, out: &mut Out) -> Done {
 fn sessions(shell: &mut Shell, out: &mut Out) -> Done {
     let mut sessions = Sessions::new(BEFORE);
     loop {
-        let new = sessions.next(&shell.ask(&LOG, &LogQuery { last: Sessions::MOST })?);
+        let (has_gap, new) = sessions.next(&shell.ask(&LOG, &LogQuery { last: Sessions::MOST })?);
+        if has_gap {
+            out.line(Sessions::GAP)?;
+        }
         out.lines(&show::session_log(&new))?;
         pause(out)?;
     }

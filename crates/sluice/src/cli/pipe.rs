@@ -61,7 +61,7 @@ pub static PARTS: &[Command<Part>] = &[
     part!(
         "compare",
         "Show what differs from an earlier configuration",
-        &[named("rollback", "Number of the earlier configuration", Value::Number(0, 49))],
+        &[named("rollback", "Number of the earlier configuration", Value::Number(0, 50))],
         Part::Form(|given| Form::Compare(given.number("rollback")))
     ),
     part!("count", "Count lines", &[], Part::Filter(|_, next| Ok(Box::new(Count { next, lines: 0 })))),

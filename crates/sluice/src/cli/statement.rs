@@ -82,13 +82,16 @@ impl Statement {
 
     /// A keyword may be shortened, a name may not.
     fn whole(&self, word: &Word, path: &[String], known: &dyn Known) -> Result<String, Wrong> {
-        let offered = match self.places {
+        let present = match self.places {
             // names are not matched, only offered
-            Places::Possible => possible(path),
+            Places::Possible => vec![],
             _ => self.offered(path, known),
         };
+        // where nothing stands the daemon says so
+        let offered = if present.is_empty() { possible(path) } else { present };
         let text = word.text.as_str();
-        let takes_value = offered.iter().any(Choice::is_placeholder);
+        // also where only what is there is offered
+        let takes_value = possible(path).iter().any(Choice::is_placeholder);
         if word.is_quoted || offered.iter().any(|choice| choice.word == text) {
             return Ok(text.to_owned());
         }
@@ -139,19 +142,18 @@ impl Statement {
         if self.places == Places::Possible {
             return with_names(possible, &present, tree.as_deref(), known);
         }
-        let help = |word: &str| {
-            let said = possible.iter().find(|choice| choice.word == word);
-            said.or(possible.iter().find(|choice| choice.is_placeholder()))
-                .map_or("", |choice| &choice.help)
-                .to_owned()
+        let value = possible.iter().find(|choice| choice.is_placeholder());
+        let told = |word: String| match possible.iter().find(|choice| choice.word == word) {
+            Some(keyword) => keyword.clone(),
+            None => Choice::name(word, value.map_or_else(String::new, |value| value.help.clone())),
         };
-        present.into_iter().map(|word| Choice { help: help(&word), word }).collect()
+        present.into_iter().map(told).collect()
     }
 }
 
 fn possible(path: &[String]) -> Vec<Choice> {
     let words: Vec<&str> = path.iter().map(String::as_str).collect();
-    complete(&words).into_iter().map(|(word, help)| Choice { word, help }).collect()
+    complete(&words).into_iter().map(|(word, help)| Choice { word, help, is_name: false }).collect()
 }
 
 /// May stand in every block, and is not offered.
@@ -187,7 +189,7 @@ fn with_names(
     }
     for (word, help) in names {
         if !has(&choices, &word) {
-            choices.push(Choice { word, help });
+            choices.push(Choice::name(word, help));
         }
     }
     choices

@@ -1,6 +1,7 @@
 //! The table of persistent-nat: cleared, and rid of what a commit has taken away.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use sluice_dataplane::{Binding, Dataplane, Permits};
 use sluice_language::Config;
@@ -38,7 +39,7 @@ pub fn prune(dataplane: &Dataplane, plan: &Plan, config: &Config) -> sluice_data
     }
     let rules = rules(plan, &config.nat);
     let stale = |binding: &&Binding| {
-        rules.get(&binding.rule.into()).is_none_or(|then| !would_make(config, then, binding))
+        rules.get(&binding.rule.into()).is_none_or(|then| !would_make(plan, config, then, binding))
     };
     if dataplane.end_bindings(bindings.iter().filter(stale))? > 0 {
         dataplane.judge_again();
@@ -58,7 +59,7 @@ fn rules<'a>(plan: &Plan, nat: &'a Nat) -> BTreeMap<u32, &'a SourceAction> {
         .collect()
 }
 
-fn would_make(config: &Config, then: &SourceAction, binding: &Binding) -> bool {
+fn would_make(plan: &Plan, config: &Config, then: &SourceAction, binding: &Binding) -> bool {
     let Some(persistent) = then.persistent() else { return false };
     let same = persistent.permit == permit(binding.permits)
         && (persistent.timeout_s, persistent.sessions) == (binding.timeout_s, binding.most_sessions);
@@ -69,11 +70,15 @@ fn would_make(config: &Config, then: &SourceAction, binding: &Binding) -> bool {
             let Some(pool) = source.pools.iter().find(|pool| pool.name == *name) else { return false };
             (pool.addresses.iter().any(|(low, high)| (low..=high).contains(&&address)), pool.ports)
         }
-        _ => {
-            let units = config.interfaces.iter().flat_map(|interface| &interface.units);
-            let mut own = units.flat_map(|unit| unit.inet.iter().chain(&unit.inet6));
-            (own.any(|prefix| prefix.addr == address), source.interface_ports)
-        }
+        _ => (is_of_unit(plan, config, address), source.interface_ports),
     };
     same && has && ports.range.is_some_and(|(low, high)| (low..=high).contains(&port))
+}
+
+/// Whether a unit has an address, by the configuration or, where it gives none, by a lease or by others.
+fn is_of_unit(plan: &Plan, config: &Config, address: IpAddr) -> bool {
+    let units = config.interfaces.iter().flat_map(|interface| &interface.units);
+    let configured = units.flat_map(|unit| unit.inet.iter().chain(&unit.inet6));
+    let learned = plan.environment.netdevs.values().flat_map(|device| &device.learned);
+    configured.chain(learned).any(|prefix| prefix.addr == address)
 }

@@ -153,9 +153,18 @@ impl Grants<'_> {
     }
 }
 
-fn read_prefix(text: &str) -> Result<Prefix, String> {
+/// Of a grant, as requests have it.
+pub fn read_prefix(text: &str) -> Result<Prefix, String> {
     let wrong = || format!("source `{text}` is no address or prefix; write it as 192.0.2.1 or 192.0.2.0/24");
     prefix::parse(text).ok_or_else(wrong)
+}
+
+/// The same of its service, as grants know it.
+pub fn read_service(name: &str, gate: &GatePlan) -> Result<u16, String> {
+    gate.service(name).map(|id| id as u16).ok_or_else(|| {
+        let known: Vec<&str> = gate.services.values().map(String::as_str).collect();
+        format!("service `{name}` is not configured; known: {}", known.join(", "))
+    })
 }
 
 fn spec(request: &GrantRequest, gate: &GatePlan) -> Result<GrantSpec, String> {
@@ -164,10 +173,7 @@ fn spec(request: &GrantRequest, gate: &GatePlan) -> Result<GrantSpec, String> {
         let reason = format!("source `{}` is every host there is", request.source);
         return Err(format!("{reason}; if that is meant, say so with --any-source (`any_source` over HTTP)"));
     }
-    let Some(service) = gate.service(&request.service) else {
-        let known: Vec<&str> = gate.services.values().map(String::as_str).collect();
-        return Err(format!("service `{}` is not configured; known: {}", request.service, known.join(", ")));
-    };
+    let service = read_service(&request.service, gate)?;
     for (what, seconds) in
         [("idle_timeout_s", request.idle_timeout_s), ("absolute_timeout_s", request.absolute_timeout_s)]
     {
@@ -176,7 +182,7 @@ fn spec(request: &GrantRequest, gate: &GatePlan) -> Result<GrantSpec, String> {
         }
     }
     Ok(GrantSpec {
-        key: GrantKey { source: source.addr, length: source.len, service: service as u16 },
+        key: GrantKey { source: source.addr, length: source.len, service },
         user: request.user.clone(),
         idle_s: request.idle_timeout_s,
         absolute_s: request.absolute_timeout_s,
@@ -219,8 +225,7 @@ fn pick(request: &RevokeRequest, gate: &GatePlan) -> Result<Pick, String> {
         picks.push(Pick::User(user.clone()));
     }
     if let Some(name) = service {
-        let id = gate.service(name).ok_or_else(|| format!("service `{name}` is not configured"))?;
-        picks.push(Pick::Service(id as u16));
+        picks.push(Pick::Service(read_service(name, gate)?));
     }
     if let Some(handle) = grant {
         picks.push(Pick::Handle(*handle));

@@ -226,9 +226,14 @@ fn compare(shared: &Shared, query: &CompareQuery) -> Result<Comparison, Failure>
 fn commit(gateway: &Gateway, query: &CommitQuery, order: Order) -> Result<Committed, Failure> {
     let (shared, editor) = (&gateway.shared, order.editor(query.client.as_deref()));
     let (text, file) = shared.drafts.to_commit(&shared.active(), &editor)?;
+    gateway.fan_out.learn(&text, &file);
+    let mut engine = gateway.engine();
+    // another commit may have taken it meanwhile
+    let (text, file) = shared.drafts.to_commit(&shared.active(), &editor)?;
     let base = shared.drafts.draft().map(|draft| draft.base);
     let is_behind = base.is_some_and(|base| base != shared.active().commit.serial);
-    let mut done = commit_text(gateway, query, &editor, text, query.file.clone().unwrap_or(file))?;
+    let mut done =
+        commit_text(gateway, &mut engine, query, &editor, text, query.file.clone().unwrap_or(file))?;
     if is_behind {
         let warning = "another configuration was committed since the candidate was begun, and this commit takes it back";
         done.warnings.push(warning.to_owned());

@@ -1,12 +1,11 @@
 //! The configuration in force, those before it, and the next one.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::failure::{Failure, Fault};
 use super::operation::{About, Act, Body, Gateway, NoArguments, Operation, Order, Role, Text};
 use crate::api::{CommitNumber, CommitQuery, CommitView, Committed, Configuration, Done, StoredText};
-use crate::commit::{Author, Checked, Source};
+use crate::commit::{Author, Checked, Engine, Source};
 use crate::functions::CommitError;
 use crate::state::config::CheckError;
 use crate::state::draft::Editor;
@@ -55,10 +54,7 @@ pub static CONFIRM: Operation<NoArguments, Done> = Operation {
         "Let the configuration in force stay, after a commit that waits for this word",
         Body::Nothing,
     ),
-    act: Act::Change(|gateway, _, _| {
-        let mut engine = gateway.engine.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Done { done: engine.keep(&gateway.shared)? })
-    }),
+    act: Act::Change(|gateway, _, _| Ok(Done { done: gateway.engine().keep(&gateway.shared)? })),
 };
 
 /// Who changed what when.
@@ -87,15 +83,18 @@ fn commit(gateway: &Gateway, query: &CommitQuery, mut order: Order) -> Result<Co
     let file = query.file.clone().unwrap_or_else(|| "(commit)".to_owned());
     let editor = order.editor(query.client.as_deref());
     gateway.shared.drafts.may_change(&editor)?;
-    commit_text(gateway, query, &editor, text, file)
+    gateway.fan_out.learn(&text, &file);
+    let mut engine = gateway.engine();
+    commit_text(gateway, &mut engine, query, &editor, text, file)
 }
 
 /// Longer than a year is no commit that waits for a word.
 const LONGEST: u32 = 366 * 24 * 60;
 
-/// What both ways to commit have in common.
+/// What both ways to commit have in common. Nobody else commits meanwhile, so that what is in force is what it replaces.
 pub(super) fn commit_text(
     gateway: &Gateway,
+    engine: &mut Engine,
     query: &CommitQuery,
     editor: &Editor,
     text: String,
@@ -122,9 +121,7 @@ pub(super) fn commit_text(
         return Err(CommitError::from(CheckError::Empty { file }).into());
     }
     let changes = tree.map_or_else(String::new, |tree| preview::changes(&old, &tree));
-    gateway.fan_out.learn(&text, &file);
     let source = Source { text: text.clone(), file, by: Some(author) };
-    let mut engine = gateway.engine.lock().unwrap_or_else(PoisonError::into_inner);
     if query.check {
         let Checked { config, plan, remarks } = engine.check(&source, shared)?;
         let cut = operator.and_then(|operator| operator.cut_off(&old.plan, &config, &plan));
@@ -133,14 +130,17 @@ pub(super) fn commit_text(
         let generation = old.generation + 1;
         return Ok(Committed { generation, warnings, changes, sessions_ending, ..Committed::default() });
     }
-    let mut done = engine.commit(source, shared)?;
-    drop(engine);
+    let mut sessions_ending = None;
+    let mut done = engine.commit_seen(source, shared, &mut |plan| {
+        // while they live
+        sessions_ending = preview::sessions_ending(shared, &old.plan, plan);
+    })?;
     let active = shared.active();
     let cut = operator.and_then(|operator| operator.cut_off(&old.plan, &active.config, &active.plan));
     done.warnings.splice(..0, cut);
     done.warnings.extend(shared.drafts.committed(&text));
     done.changes = changes;
-    done.sessions_ending = preview::sessions_ending(shared, &old.plan, &active.plan);
+    done.sessions_ending = sessions_ending;
     done.returns_unix_ms = shared.commits.confirm().map(|confirm| confirm.deadline.unix_ms);
     // both configurations were held until here
     drop((old, active));

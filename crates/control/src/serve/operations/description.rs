@@ -5,7 +5,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
 use super::failure::Fault;
-use super::operation::{Body, Listed, Method, Role};
+use super::operation::{Body, Listed, Role};
 
 /// Of a query, or a member of a body.
 pub struct Argument {
@@ -91,8 +91,8 @@ pub fn answers() -> SchemaGenerator {
 pub fn faults(operation: &dyn Listed) -> Vec<(Fault, &'static str)> {
     let about = operation.about();
     let common = [
-        // whoever sends no text is told so before anybody looks at the body
-        (Fault::Arguments, !arguments(operation).is_empty() || about.method == Method::Post),
+        // an argument that there is not is none that can be understood
+        (Fault::Arguments, true),
         (Fault::Denied, about.role != Role::Anyone),
         (Fault::Large, !matches!(about.body, Body::Nothing)),
         // changes are not served over TCP

@@ -60,7 +60,7 @@ impl Fault {
     /// What it means where an operation gives no meaning of its own.
     pub fn help(self) -> &'static str {
         match self {
-            Self::Arguments => "an argument is missing, or cannot be understood",
+            Self::Arguments => "an argument is missing, unknown, or cannot be understood",
             Self::Denied => "it is not for who asks",
             Self::Conflict => "it contradicts what there is; nothing was done",
             Self::Large => "the body has more than 16 MiB",

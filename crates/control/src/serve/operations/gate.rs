@@ -5,7 +5,8 @@ use schemars::JsonSchema;
 use super::failure::{Failure, Fault};
 use super::operation::{About, Act, Body, Gateway, NoArguments, Operation, Order};
 use crate::api::{GateView, GrantFilter, GrantList, GrantRequest, Granted, RevokeRequest, Revoked};
-use crate::views::gate;
+use crate::commit::Shared;
+use crate::views::gate::{self, Matcher};
 
 /// The gate as a whole.
 pub static GATE: Operation<NoArguments, GateView> = Operation {
@@ -15,8 +16,14 @@ pub static GATE: Operation<NoArguments, GateView> = Operation {
 
 /// Who may use what.
 pub static GRANTS: Operation<GrantFilter, GrantList> = Operation {
-    about: About::question("grants", "/api/gate/grants", "Grants, the oldest first"),
-    act: Act::Read(|shared, filter| Ok(gate::list(shared, filter)?)),
+    about: About {
+        faults: &[(
+            Fault::Arguments,
+            "an argument is unknown or cannot be understood, or names a service that is not configured",
+        )],
+        ..About::question("grants", "/api/gate/grants", "Grants, the oldest first")
+    },
+    act: Act::Read(list),
 };
 
 /// Gives grants, all of a list or none.
@@ -60,6 +67,11 @@ pub static REVOKE: Operation<NoArguments, Revoked> = Operation {
     },
     act: Act::Change(revoke),
 };
+
+fn list(shared: &Shared, filter: &GrantFilter) -> Result<GrantList, Failure> {
+    let matcher = Matcher::new(filter, &shared.active()).map_err(Failure::arguments)?;
+    Ok(gate::list(shared, filter, &matcher)?)
+}
 
 fn grant(gateway: &Gateway, _: &NoArguments, order: Order) -> Result<Granted, Failure> {
     // read as what it is: an error then names the field

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::Query;
 use axum::http::Uri;
@@ -57,6 +57,24 @@ impl About {
     /// Of a question that everybody may ask, also over TCP.
     pub const fn open(name: &'static str, path: &'static str, help: &'static str) -> Self {
         Self { role: Role::Anyone, ..Self::question(name, path, help) }
+    }
+
+    /// Whoever puts arguments where they are not read would be done another thing than is meant, perhaps more of it.
+    fn is_sent_as_told(&self, uri: &Uri, body: &str) -> Result<(), Failure> {
+        let query = uri.query().unwrap_or_default();
+        let wrong = match self.body {
+            Body::Text(Text { what, may_be_empty: false, .. }) if body.is_empty() => {
+                format!("the body is empty; expected there: {what}")
+            }
+            Body::Nothing if !body.trim().is_empty() => {
+                format!("{} reads no body; put its arguments into the query", self.name)
+            }
+            Body::Filter(_) | Body::Object(_) | Body::Objects(_) if !query.is_empty() => {
+                format!("{} reads no query; put its arguments into the body, as JSON", self.name)
+            }
+            _ => return Ok(()),
+        };
+        Err(Failure::arguments(wrong))
     }
 
     /// Of a change, which is for owners.
@@ -124,7 +142,7 @@ pub type MakeSchema = fn(&mut SchemaGenerator) -> Schema;
 /// What the body of a request may be.
 #[derive(Clone, Copy, Debug)]
 pub enum Body {
-    /// Nobody reads it.
+    /// There is none.
     Nothing,
     /// A text.
     Text(Text),
@@ -169,6 +187,13 @@ pub struct Gateway {
     /// One commit at a time; the others wait.
     pub(crate) engine: Arc<Mutex<Engine>>,
     pub(crate) fan_out: FanOutService,
+}
+
+impl Gateway {
+    /// Waits until it is one's turn to commit.
+    pub(crate) fn engine(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What comes with a request besides its arguments.
@@ -257,8 +282,9 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ReadObject<T> {
     }
 }
 
-/// There is nothing to say but the operation's name; whatever a query has is passed over.
+/// There is nothing to say but the operation's name.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct NoArguments {}
 
 /// An operation of whatever types, as the list has it.
@@ -302,12 +328,8 @@ where
     }
 
     fn run(&self, gateway: &Gateway, uri: &Uri, order: Order) -> Result<Reply, Failure> {
+        self.about.is_sent_as_told(uri, &order.body)?;
         let Query(arguments) = Query::<A>::try_from_uri(uri)?;
-        if let Body::Text(Text { what, may_be_empty: false, .. }) = self.about.body
-            && order.body.is_empty()
-        {
-            return Err(Failure::arguments(format!("the body is empty; expected there: {what}")));
-        }
         match self.act {
             Act::Say(say) => Reply::json(&say(&gateway.shared, &arguments)),
             Act::Read(read) | Act::Ask(read) => Reply::json(&read(&gateway.shared, &arguments)?),

@@ -53,7 +53,8 @@ curl http://127.0.0.1:8080/api/stats
 ```
 
 Types of answers, with every member, are in [openapi.json](openapi.json), which a daemon serves as `/api/openapi.json`. An
-error has a status and a JSON object with the member `error`, a sentence.
+error has a status and a JSON object with the member `error`, a sentence. Arguments that an operation does not have, or that
+stand in the query where it reads the body, are an error.
 ";
 
 fn of_operation(operation: &dyn Listed) -> String {

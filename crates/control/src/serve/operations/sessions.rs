@@ -13,6 +13,12 @@ const WRONG_FILTER: &[(Fault, &str)] = &[(
     "the filter cannot be read, or names a zone, interface, policy or application that is not configured",
 )];
 
+const WRONG_PART: &[(Fault, &str)] = &[(
+    Fault::Arguments,
+    "the filter cannot be read, names a zone, interface, policy or application that is not configured, or a part of a list; \
+     no session ended",
+)];
+
 /// Who talks to whom.
 pub static SESSIONS: Operation<SessionFilter, SessionList> = Operation {
     about: About {
@@ -25,7 +31,7 @@ pub static SESSIONS: Operation<SessionFilter, SessionList> = Operation {
 /// Ends sessions.
 pub static CLEAR_SESSIONS: Operation<NoArguments, Cleared> = Operation {
     about: About {
-        faults: WRONG_FILTER,
+        faults: WRONG_PART,
         ..About::change(
             "clear-sessions",
             "/api/sessions/clear",
@@ -53,6 +59,11 @@ fn list(shared: &Shared, filter: &SessionFilter) -> Result<SessionList, Failure>
 
 fn clear(gateway: &Gateway, _: &NoArguments, order: Order) -> Result<Cleared, Failure> {
     let filter: SessionFilter = order.filter()?;
+    if filter.is_part_of_a_list() {
+        return Err(Failure::arguments(
+            "`from`, `offset` and `limit` say which part of a list is meant; every session that matches ends, so leave them out",
+        ));
+    }
     let matcher = Matcher::new(&filter, &gateway.shared.active()).map_err(Failure::arguments)?;
     Ok(Cleared { cleared: sessions::clear(&gateway.shared, &matcher)? })
 }

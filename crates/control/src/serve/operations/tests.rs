@@ -80,6 +80,18 @@ fn changes_are_for_owners_alone() {
     }
 }
 
+/// A word that nobody reads would make a change wider than was meant.
+#[test]
+fn nothing_unknown_is_passed_over() {
+    for operation in OPERATIONS {
+        let name = operation.about().name;
+        let query = operation.arguments(&mut schemars::SchemaGenerator::default()).to_value();
+        for schema in [Some(query), object(operation.about().body)].into_iter().flatten() {
+            assert_eq!(schema["additionalProperties"], false, "{name}: deny_unknown_fields is missing");
+        }
+    }
+}
+
 /// Pages and commands show arguments as words, numbers and flags, each with its help.
 #[test]
 fn arguments_are_plain_and_explained() {
