@@ -57,6 +57,6 @@ fn seen_by(process: u32) -> Option<PathBuf> {
     Some(format!("/proc/self/fd/{}", open.into_raw_fd()).into())
 }
 
-fn is_bpffs(path: &Path) -> bool {
+pub fn is_bpffs(path: &Path) -> bool {
     statfs(path).is_ok_and(|system| system.filesystem_type() == BPF_FS_MAGIC)
 }
