@@ -9,7 +9,10 @@ JOBS ?= $(shell nproc)
 CARGO ?= cargo
 PROFILE ?= quick
 SOAK ?= 20
-CLANG_FORMAT ?= $(shell command -v clang-format-19 || command -v clang-format)
+# in the order of scripts/setup.sh
+CLANG_FORMAT ?= $(shell for name in clang-format{-19,-22,-21,-20,-18,}; do command -v $$name && break; done)
+# without one, make would take `--dry-run` for the command, and its dash for leave to fail
+FORMAT = $(or $(CLANG_FORMAT),$(error no clang-format in PATH: `make setup` installs one, CLANG_FORMAT=PROGRAM names another))
 
 BPF_SOURCES = $(shell find bpf -name '*.[ch]')
 
@@ -80,14 +83,14 @@ check: lint layout
 
 layout:
 	$(CARGO) fmt --all --check
-	$(CLANG_FORMAT) --dry-run -Werror $(BPF_SOURCES)
+	$(FORMAT) --dry-run -Werror $(BPF_SOURCES)
 
 lint: ## clippy, warnings are errors
 	$(CARGO) clippy --workspace --all-targets -j$(JOBS) -- -D warnings
 
 fmt: ## lay out all sources
 	$(CARGO) fmt --all
-	$(CLANG_FORMAT) -i $(BPF_SOURCES)
+	$(FORMAT) -i $(BPF_SOURCES)
 
 clean: ## remove what was built
 	$(CARGO) clean

@@ -267,7 +267,7 @@ unpack() { # PACKAGE FOLDER
 
 newest_packaged_clang() {
 	local version
-	for version in 19 20 21 22 18; do
+	for version in 19 22 21 20 18; do
 		if apt-cache show "clang-$version" >/dev/null 2>&1; then
 			echo "$version"
 			return
@@ -450,8 +450,14 @@ check_rust() {
 	cargo --version >/dev/null || die "cargo does not run; see above"
 }
 
+# make and libbpf's build take a blank for the end of a name.
+check_place() {
+	case $PWD in *[[:space:]]*) die "$PWD has blanks in its name, and make cannot build there: move it to a path without" ;; esac
+}
+
 main() {
 	cd "$(dirname "${BASH_SOURCE[0]}")/.."
+	check_place
 	check_kernel
 	check_root
 	check_packages

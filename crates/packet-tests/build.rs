@@ -21,7 +21,7 @@ fn compile(object: &str) {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it");
     println!("cargo:rerun-if-changed={}", source.display());
     let wanted = env::var("CLANG").ok().into_iter();
-    let known = ["clang-19", "clang-20", "clang-18", "clang"].map(str::to_owned);
+    let known = ["clang-19", "clang-22", "clang-21", "clang-20", "clang-18", "clang"].map(str::to_owned);
     for clang in wanted.chain(known) {
         let status = Command::new(&clang)
             .args(["-target", "bpf", "-O2", "-g", "-mcpu=v4", "-Wall", "-Werror", "-isystem"])

@@ -1,6 +1,9 @@
 //! `sluice lab ...`
 
+use std::fs;
 use std::path::PathBuf;
+
+use anyhow::{Context, bail};
 
 use crate::branch::Hook;
 
@@ -43,7 +46,7 @@ pub struct RunArgs {
     /// Write the results as JSON to this file (- = standard output)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Configuration of the gateway instead of the lab's own
+    /// Configuration of the gateway instead of the lab's own (`branch` and `nat64` only)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// `linux` runs only what must pass, through plain kernel forwarding: the lab's own check
@@ -84,12 +87,51 @@ pub enum GatewayKind {
     Linux,
 }
 
+impl RunArgs {
+    /// A configuration that would be ignored, or that is not there, is told before anything is laid out.
+    pub fn check_config(&self) -> anyhow::Result<()> {
+        let Some(file) = &self.config else { return Ok(()) };
+        if !matches!(self.lab, Lab::Branch | Lab::Nat64) {
+            let lab = clap::ValueEnum::to_possible_value(&self.lab);
+            let lab = lab.as_ref().map_or("this one", |value| value.get_name());
+            bail!(
+                "the lab `{lab}` has a configuration of its own and takes no other one: leave out --config {}",
+                file.display()
+            );
+        }
+        fs::read(file).map(|_| ()).with_context(|| format!("cannot read {}", file.display()))
+    }
+}
+
 impl Hooks {
     pub fn list(self) -> &'static [Hook] {
         match self {
             Hooks::Tc => &[Hook::Tc],
             Hooks::Xdp => &[Hook::Xdp],
             Hooks::Both => &[Hook::Tc, Hook::Xdp],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+
+    #[test]
+    fn no_lab_ignores_a_configuration() {
+        for lab in Lab::value_variants() {
+            let with = |config: Option<&str>| RunArgs {
+                lab: *lab,
+                hook: Hooks::Both,
+                json: None,
+                config: config.map(PathBuf::from),
+                gateway: GatewayKind::Sluice,
+            };
+            assert!(with(None).check_config().is_ok(), "{lab:?}");
+            let refused = with(Some("/nonexistent")).check_config().unwrap_err();
+            assert!(format!("{refused:#}").contains("/nonexistent"), "{refused:#}");
         }
     }
 }

@@ -46,6 +46,9 @@ pub use sluice_netns as netns;
 
 /// Runs `sluice lab ...`.
 pub fn main(args: Args) -> anyhow::Result<ExitCode> {
+    if let Command::Run(args) = &args.command {
+        args.check_config()?;
+    }
     match args.command {
         Command::Up { lab: args::Lab::Branch, hook, config } => updown::up(hook, config.as_deref()),
         Command::Run(args) if args.lab == args::Lab::Nat64 => nat64::run(&args),

@@ -138,15 +138,16 @@ impl Office {
 /// Runs the commands of one block; gives whether they worked, and all they print.
 fn run_block(office: &Office, directory: &Path, step: &Step) -> Result<(bool, String)> {
     let program = std::env::current_exe().context("cannot find the sluice binary")?;
-    let (program, directory) = (program.display(), directory.display());
     let script = format!(
-        "exec 2>&1; set -e; cd {directory}; sluice() {{ {program} \"$@\" --state-dir {directory}; }}\n{}",
+        "exec 2>&1; set -e; cd \"$DIRECTORY\"; sluice() {{ \"$PROGRAM\" \"$@\" --state-dir \"$DIRECTORY\"; }}\n{}",
         step.commands
     );
     let netns = if step.place == Place::Client { &office.client } else { &office.gateway };
     let output = netns
         .command("timeout")
         .args(["30", "sh", "-c", &script])
+        .env("PROGRAM", program)
+        .env("DIRECTORY", directory)
         .output()
         .context("cannot start a shell")?;
     Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned()))
@@ -212,9 +213,6 @@ impl scene::HookReport for Report {
 
 /// Runs it on every wanted hook.
 pub fn run_lab(args: &RunArgs) -> Result<ExitCode> {
-    if args.config.is_some() {
-        bail!("`operate` follows docs/OPERATE.md and has a configuration of its own");
-    }
     scene::on_hooks(args, play)
 }
 

@@ -56,7 +56,7 @@ pub fn commit(args: &CommitArgs) -> Outcome {
         confirmed: args.confirmed,
         comment: args.comment.clone(),
         client: Some(CLIENT.to_owned()),
-        connection: std::env::var("SSH_CONNECTION").ok(),
+        connection: sluice_control::ssh_connection(),
         allow_empty: args.allow_empty,
     };
     let text = args.file.as_ref().map(|file| read(file)).transpose()?;
@@ -107,7 +107,12 @@ fn tell(done: &Committed, args: &CommitArgs) {
     let lines: Vec<&str> = done.changes.lines().collect();
     lines.iter().take(SHOWN).for_each(|line| println!("{line}"));
     if lines.len() > SHOWN {
-        println!("... {} more lines; `sluice compare` shows them", lines.len() - SHOWN);
+        let rest = match (args.check, &args.file) {
+            (false, _) => "; `sluice compare 1 0` shows them",
+            (true, None) => "; `sluice compare` shows them",
+            (true, Some(_)) => "",
+        };
+        println!("... {} more lines{rest}", lines.len() - SHOWN);
     }
     if let Some(sessions) = done.sessions_ending.filter(|sessions| *sessions > 0) {
         let verb = if args.check { "would end" } else { "end" };

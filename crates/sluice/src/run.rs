@@ -52,7 +52,7 @@ pub struct GuardArgs {
 /// Where the data plane is kept.
 #[derive(Args, Clone)]
 pub struct Pins {
-    /// BPF file system for what outlives the daemon [default: /sys/fs/bpf, also where a new /sys hides it]
+    /// BPF file system for what outlives the daemon, remembered until `cleanup` [default: /sys/fs/bpf, also where a new /sys hides it]
     #[arg(long, value_name = "DIR")]
     bpffs: Option<PathBuf>,
 }

@@ -32,7 +32,8 @@ pub fn setup(args: &SetupArgs) -> Outcome {
         let message = format!("{} is there already; --force replaces it", args.output.display());
         return Err(Failure::bad_input(message));
     }
-    let machine = Machine::look().map_err(Failure::failed)?;
+    let machine =
+        Machine::look(sluice_control::owned_devices().map_err(Failure::failed)?).map_err(Failure::failed)?;
     let text = machine.configuration()?;
     sluice_language::parse(&text, "the first configuration")
         .and_then(|tree| sluice_language::compile(&tree))
@@ -83,15 +84,20 @@ struct Ssh {
 }
 
 struct Machine {
-    /// Devices with addresses, besides the loopback.
+    /// Devices with addresses that units can stand on, besides the loopback.
     devices: BTreeMap<String, BTreeSet<IpAddr>>,
+    /// Those with addresses that none can stand on, and why.
+    left_out: BTreeMap<String, String>,
     /// Those with a default route.
     outside: BTreeSet<String>,
+    /// Those with a default route that the first start would remove.
+    advertised: BTreeSet<String>,
     ssh: Option<Ssh>,
 }
 
 impl Machine {
-    fn look() -> io::Result<Self> {
+    /// `owned`: devices whose frames another one has.
+    fn look(owned: BTreeMap<String, String>) -> io::Result<Self> {
         let mut devices: BTreeMap<String, BTreeSet<IpAddr>> = BTreeMap::new();
         for entry in getifaddrs()? {
             let address = entry.address.and_then(|address| {
@@ -103,9 +109,12 @@ impl Machine {
             }
         }
         devices.remove("lo");
+        let ssh = sluice_control::ssh_connection().and_then(|said| ssh(&said, &devices));
+        let left_out: BTreeMap<_, _> =
+            owned.into_iter().filter(|(device, _)| devices.contains_key(device)).collect();
+        devices.retain(|device, _| !left_out.contains_key(device));
         let outside = default_routes().into_iter().filter(|device| devices.contains_key(device)).collect();
-        let ssh = std::env::var("SSH_CONNECTION").ok().and_then(|said| ssh(&said, &devices));
-        Ok(Self { devices, outside, ssh })
+        Ok(Self { devices, left_out, outside, advertised: advertised(), ssh })
     }
 
     fn zone(&self, device: &str) -> &'static str {
@@ -151,20 +160,30 @@ impl Machine {
     }
 
     fn remarks(&self) -> Vec<String> {
-        let mut remarks = vec![];
+        let left_out = self.left_out.iter();
+        let mut remarks: Vec<String> =
+            left_out.map(|(device, why)| format!("{device} is left out: {why}")).collect();
         match &self.ssh {
             None => remarks.push(
                 "this is no SSH session: the configuration lets nobody in; add `host-inbound-traffic system-services ssh` \
                  where you need it"
                     .to_owned(),
             ),
-            Some(Ssh { device, port: 22 }) => remarks.push(format!("SSH is let in on {device}, where this session comes from; the session itself is one of before and may have to be \
-                 opened anew once the gateway runs"
+            Some(Ssh { device, .. }) if self.left_out.contains_key(device) => remarks.push(format!(
+                "this session comes in on {device}, which is left out: the gateway does not touch what arrives there"
             )),
+            Some(Ssh { device, port: 22 }) => remarks
+                .push(format!("SSH is let in on {device}, where this session comes from, and the session is kept")),
             Some(Ssh { device, port }) => remarks.push(format!(
                 "SSH listens on port {port} here, which no service stands for: {device} lets everything in to this host"
             )),
         }
+        remarks.extend(self.advertised.iter().map(|device| {
+            format!(
+                "the IPv6 default route by {device} is of router advertisements, which routers do not take: it goes with the first \
+                 start, unless net.ipv6.conf.{device}.accept_ra is 2 (sysctl)"
+            )
+        }));
         if self.outside.is_empty() {
             remarks.push("no interface has a default route: all of them are in the zone trust".to_owned());
         }
@@ -194,17 +213,44 @@ fn ssh(said: &str, devices: &BTreeMap<String, BTreeSet<IpAddr>>) -> Option<Ssh> 
     Some(Ssh { device: device.clone(), port })
 }
 
+/// Lines of `/proc/net/ipv6_route` with a default route.
+fn default_routes6(text: &str) -> impl Iterator<Item = Vec<&str>> {
+    text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).filter(|words| {
+        words.first().is_some_and(|to| to.bytes().all(|b| b == b'0')) && words.get(1) == Some(&"00")
+    })
+}
+
+/// RTF_DEFAULT and RTF_ADDRCONF of <linux/ipv6_route.h>.
+const LEARNED: u32 = 0x0005_0000;
+
+/// Devices of default routes by router advertisements. The kernel removes them as soon as any device forwards, but where
+/// `accept_ra` is 2.
+fn advertised() -> BTreeSet<String> {
+    let accepts = |device: &String| fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{device}/accept_ra"));
+    let mut devices = learned(&fs::read_to_string(ROUTES6).unwrap_or_default());
+    devices.retain(|device| accepts(device).is_ok_and(|value| value.trim() != "2"));
+    devices
+}
+
+fn learned(text: &str) -> BTreeSet<String> {
+    let is_learned = |words: &Vec<&str>| {
+        let flags = words.get(8).and_then(|flags| u32::from_str_radix(flags, 16).ok());
+        flags.is_some_and(|flags| flags & LEARNED == LEARNED)
+    };
+    let devices = default_routes6(text).filter(is_learned);
+    devices.filter_map(|words| words.last().map(ToString::to_string)).collect()
+}
+
+const ROUTES6: &str = "/proc/net/ipv6_route";
+
 /// Devices of default routes, of both families.
 fn default_routes() -> BTreeSet<String> {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let v4 = read("/proc/net/route");
     let v4 = v4.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
     let v4 = v4.filter(|words| words.get(1) == Some(&"00000000") && words.get(7) == Some(&"00000000"));
-    let v6 = read("/proc/net/ipv6_route");
-    let v6 = v6.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let v6 = v6.filter(|words| {
-        words.first().is_some_and(|to| to.bytes().all(|b| b == b'0')) && words.get(1) == Some(&"00")
-    });
+    let v6 = read(ROUTES6);
+    let v6 = default_routes6(&v6);
     let devices = v4.filter_map(|words| words.first().map(ToString::to_string));
     devices.chain(v6.filter_map(|words| words.last().map(ToString::to_string))).collect()
 }
@@ -220,7 +266,8 @@ mod tests {
             ("eth1".to_owned(), addresses("10.0.0.1")),
         ]);
         let ssh = ssh(said, &devices);
-        Machine { devices, outside: BTreeSet::from(["eth0".to_owned()]), ssh }
+        let outside = BTreeSet::from(["eth0".to_owned()]);
+        Machine { devices, left_out: BTreeMap::new(), outside, advertised: BTreeSet::new(), ssh }
     }
 
     #[test]
@@ -238,6 +285,16 @@ mod tests {
             assert_eq!(with.map(String::as_str).collect::<Vec<_>>(), Vec::from_iter(device), "{said}");
         }
         assert_eq!(machine("10.0.0.9 4000 10.0.0.1 2222").services("eth1"), ["any-service"]);
+    }
+
+    #[test]
+    fn default_routes_of_advertisements_are_told_from_others() {
+        let route = |flags: &str, device: &str| {
+            let (none, via) = ("0".repeat(32), "fe80000000000000000000000000009e");
+            format!("{none} 00 {none} 00 {via} 00000400 00000001 00000000 {flags} {device}\n")
+        };
+        let text = [route("00450003", "eth0"), route("00000003", "eth1"), route("00200200", "lo")].concat();
+        assert_eq!(learned(&text), BTreeSet::from(["eth0".to_owned()]));
     }
 
     #[test]

@@ -156,6 +156,37 @@ fn what_is_confidential_is_told_to_owners_only() {
     }
 }
 
+/// The unit has a umask that takes everything from others.
+#[test]
+fn everybody_may_ask_a_daemon_that_its_unit_started() {
+    assert!(include_str!("../../../contrib/systemd/sluice.service").contains("\nUMask=0027\n"));
+    let site = Site::new("umask");
+    let copy = site.dir().join("sluice");
+    copy_program(BINARY, &copy);
+    let heard = std::os::unix::net::UnixDatagram::bind(site.dir().join("notify")).unwrap();
+    let mut start = site.gateway.command("sh");
+    start.args(["-c", "umask 0027; exec \"$@\"", "sh", BINARY, "run", "--listen", "none", "--config"]);
+    start.arg(site.write("a.conf", "")).arg("--state-dir").arg(site.state()).stdin(Stdio::null());
+    let _daemon = Running::spawn(start.env("NOTIFY_SOCKET", site.dir().join("notify")));
+    heard.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut buffer = [0; 4096];
+    while !String::from_utf8_lossy(&buffer).lines().any(|line| line.trim_matches('\0') == "READY=1") {
+        buffer.fill(0);
+        heard.recv(&mut buffer).expect("the daemon is not ready");
+    }
+    // as the daemon leaves it behind a lease
+    let servers = site.state().join("resolv.conf");
+    std::fs::write(&servers, "nameserver 192.0.2.1\n").unwrap();
+    let as_nobody = |words: &[&std::ffi::OsStr]| {
+        let mut command = site.gateway.command("setpriv");
+        accepted(&command.args(NOBODY).args(words).output().unwrap())
+    };
+    let zones = ["show", "zones", "--state-dir"].map(std::ffi::OsStr::new);
+    let shown = as_nobody(&[&[copy.as_os_str()], &zones[..], &[site.state().as_os_str()]].concat());
+    assert!(shown.contains("left"), "{shown}");
+    assert!(as_nobody(&["cat".as_ref(), servers.as_os_str()]).contains("192.0.2.1"));
+}
+
 /// DNS rebinding: the Host field is the only thing a browser says of where a page believes to be.
 #[test]
 fn names_of_others_are_refused_over_tcp() {

@@ -153,9 +153,11 @@ fn the_first_configuration_lets_in_where_it_was_typed() {
     let session = site.left.enter(|| TcpStream::connect("10.71.1.1:22").unwrap()).unwrap();
     is_answered(&session);
     let conf = site.dir().join("first.conf");
+    // as under sudo, which keeps the session's variable from what it runs
     let setup = |more: &[&str]| {
-        let mut command = site.gateway.command(BINARY);
-        command.args(["setup", "--output"]).arg(&conf).args(more).stdin(Stdio::null());
+        let mut command = site.gateway.command("sh");
+        command.args(["-c", "env -i PATH=\"$PATH\" \"$@\"; exit $?", "sh", BINARY, "setup", "--output"]);
+        command.arg(&conf).args(more).stdin(Stdio::null());
         let client = session.local_addr().unwrap();
         command.env("SSH_CONNECTION", format!("{} {} 10.71.1.1 22", client.ip(), client.port()));
         common::ends(&mut command)
@@ -177,4 +179,35 @@ fn the_first_configuration_lets_in_where_it_was_typed() {
     assert!(!reaches(&site.right, "10.71.1.1:22"), "SSH is let in from outside");
     assert!(site.pings(&site.left, "10.71.2.2"), "the inside does not reach the outside");
     assert!(site.silent(&site.right, "10.71.1.2"), "the outside reaches the inside");
+}
+
+/// A bridge is a device like any other; its ports, and what macvlan devices live on, are not.
+#[test]
+fn the_first_configuration_is_one_that_check_takes() {
+    let site = Site::new("owned");
+    for command in [
+        "link add br0 type bridge",
+        "link set left0 master br0",
+        "link set br0 up",
+        "address add 10.71.1.1/24 dev br0",
+        "address add 10.71.2.1/24 dev right0",
+        "link add mac0 link right0 type macvlan",
+        "address add 10.71.2.9/24 dev mac0",
+        "link set mac0 up",
+    ] {
+        site.gateway.ip(command).unwrap();
+    }
+    let has_address = || site.addresses("left0").contains("fe80:");
+    wait_until("the port has an address", PATIENCE, has_address);
+    let conf = site.dir().join("first.conf");
+    let mut setup = site.gateway.command(BINARY);
+    setup.args(["setup", "--yes", "--output"]).arg(&conf).stdin(Stdio::null());
+    let setup = common::ends(&mut setup);
+    accepted(&setup);
+    let (written, said) = (fs::read_to_string(&conf).unwrap(), common::stderr(&setup));
+    assert!(written.contains("br0") && written.contains("mac0"), "{written}");
+    assert!(said.contains("left0 is left out: it is a port of br0 (bridge)"), "{said}");
+    assert!(said.contains("right0 is left out: mac0 (macvlan) lives on it"), "{said}");
+    let mut check = site.gateway.command(BINARY);
+    accepted(&common::ends(check.arg("check").arg(&conf)));
 }

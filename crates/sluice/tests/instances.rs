@@ -268,3 +268,27 @@ fn another_bpf_file_system_may_be_named_or_made() {
         });
     }
 }
+
+/// Commands that look at pins without the daemon need not be told where they are.
+#[test]
+fn the_bpf_file_system_that_was_named_is_remembered() {
+    let site = Site::new("bpffs-known");
+    let own = site.dir().join("pins");
+    fs::create_dir(&own).unwrap();
+    let conf = site.write("a.conf", "");
+    let script = format!(
+        "set -e; mount -t bpf bpf {own}; state=$1; shift
+         sluice() {{ command=$1; shift; {BINARY} $command \"$@\" --state-dir $state; }}
+         {BINARY} run --listen none --config {conf} --state-dir $state --bpffs {own} & daemon=$!
+         until sluice show version | grep -q runs; do kill -0 $daemon; sleep 0.1; done
+         kill -STOP $daemon; sluice show zones || true
+         kill -KILL $daemon; wait $daemon || true; sluice rollback --if-unconfirmed; test -d {own}/sluice/*/links
+         sluice cleanup; test ! -e $state/bpffs; test ! -e {own}/sluice/*/links",
+        own = own.display(),
+        conf = conf.display()
+    );
+    let mut command = site.gateway.command("unshare");
+    command.args(["--mount", "sh", "-c", &script, "sh"]).arg(site.state());
+    let said = accepted(&common::ends(&mut command));
+    assert!(said.contains("left0.0") && !site.pins().exists(), "{said}");
+}

@@ -37,6 +37,10 @@ fn the_package_has_what_a_gateway_needs() {
     for script in ["postinst", "prerm", "postrm"] {
         accepted(&ends(Command::new("sh").arg("-n").arg(extracted.join("DEBIAN").join(script))));
     }
+    // the daemon may wait for an interface for as long as it takes: who installs does not
+    let postinst = fs::read_to_string(extracted.join("DEBIAN/postinst")).unwrap();
+    assert!(postinst.contains("--no-block restart sluice.service"), "{postinst}");
+    assert!(!postinst.lines().any(|line| line.contains("invoke") && line.contains(" sluice.service")));
     // with the path that the binary has here
     for unit in ["sluice.service", "sluice-guard.service"] {
         let path = extracted.join("usr/lib/systemd/system").join(unit);

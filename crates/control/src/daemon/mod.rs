@@ -35,11 +35,12 @@ use crate::functions::gate::audit::Audit;
 use crate::functions::gtpu::sessions::Sessions;
 use crate::kernel::changes::{self, Changes};
 use crate::kernel::environment::Known;
-use crate::kernel::{self, Kernel, bpffs, guard, mtus, preflight, tags};
+use crate::kernel::{self, Kernel, guard, mtus, preflight, tags};
 use crate::serve::connections::Pools;
 use crate::serve::http::{self, App};
 use crate::serve::operations::Gateway;
 use crate::state::config;
+use crate::state::pins;
 use crate::state::store::{Memory, Store, Stored};
 
 /// The process behind `sluice run`.
@@ -57,9 +58,10 @@ impl Claimed {
         preflight::privileged()?;
         preflight::machine()?;
         let store = Arc::new(Store::lock(&options.state_dir)?);
-        let pin = store.pin_dir(&bpffs::find(options.bpffs.as_deref())?)?;
+        let pin = store.pin_dir(&pins::bpffs(&options.state_dir, options.bpffs.as_deref())?)?;
         let namespace = Namespace::lock()?;
         namespace.check(&pin, &options.state_dir)?;
+        pins::remember(&options.state_dir, options.bpffs.as_deref()).map_err(DaemonError::Runtime)?;
         Ok(Self { store, pin, namespace })
     }
 
@@ -336,7 +338,7 @@ fn one_at_a_time() -> MutexGuard<'static, ()> {
 pub fn cleanup(state_dir: &Path, bpffs: Option<&Path>, keep_commits: bool) -> Result<(), DaemonError> {
     preflight::check()?;
     let store = Store::lock(state_dir)?;
-    let pin = store.pin_dir(&bpffs::find(bpffs)?)?;
+    let pin = store.pin_dir(&pins::bpffs(state_dir, bpffs)?)?;
     let namespace = Namespace::lock()?;
     namespace.check(&pin, state_dir)?;
     let runtime = crate::runtime().map_err(DaemonError::Runtime)?;
@@ -362,6 +364,7 @@ pub fn cleanup(state_dir: &Path, bpffs: Option<&Path>, keep_commits: bool) -> Re
     changes.apply(&wants)?;
     changes.keep();
     guard::remove()?;
+    pins::forget(state_dir).map_err(DaemonError::Runtime)?;
     if !keep_commits {
         store.clear()?;
         clients::forget(state_dir).map_err(DaemonError::Runtime)?;

@@ -1,12 +1,14 @@
 //! Which BPF file system pins stand in. `ip netns exec` and some containers hide the one everybody uses behind a new /sys.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::IntoRawFd;
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+
+use crate::kernel::process::ancestors;
 
 const USUAL: &str = "/sys/fs/bpf";
 
@@ -48,16 +50,6 @@ pub fn there() -> Option<PathBuf> {
     is_bpffs(Path::new(USUAL)).then(|| USUAL.into())
 }
 
-/// Processes that this one comes from, the nearest first. The first process of all is the last.
-fn ancestors() -> impl Iterator<Item = u32> {
-    let parent = |process: &u32| -> Option<u32> {
-        let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
-        line.trim().parse().ok().filter(|parent| *parent > 0)
-    };
-    std::iter::successors(Some(std::os::unix::process::parent_id()).filter(|parent| *parent > 0), parent)
-}
-
 /// The usual mount point as another process sees it. It stays open: that process may end.
 fn seen_by(process: u32) -> Option<PathBuf> {
     let path = format!("/proc/{process}/root{USUAL}");
@@ -65,6 +57,6 @@ fn seen_by(process: u32) -> Option<PathBuf> {
     Some(format!("/proc/self/fd/{}", open.into_raw_fd()).into())
 }
 
-fn is_bpffs(path: &Path) -> bool {
+pub fn is_bpffs(path: &Path) -> bool {
     statfs(path).is_ok_and(|system| system.filesystem_type() == BPF_FS_MAGIC)
 }

@@ -1,6 +1,6 @@
 //! The machine as the plan sees it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use sluice_language::config::{Config, Prefix, Unit};
 use sluice_plan::{Environment, NetDev};
@@ -116,6 +116,29 @@ fn add_absent(environment: &mut Environment, config: &Config, known: &Known) {
 
 fn named(link: &Link) -> (String, String) {
     (link.name.clone(), link.kind.clone().unwrap_or_else(|| "another".to_owned()))
+}
+
+/// Devices that no unit can stand on, since another device has their frames, and which that is.
+pub fn owned() -> Result<BTreeMap<String, String>, KernelError> {
+    let (_runtime, kernel) = connected()?;
+    let environment = of_links(&kernel.links()?, &[], (&Config::default(), &Known::new()), &Mtus::default());
+    let why = |netdev: NetDev| match (netdev.master, netdev.carries) {
+        (Some((master, kind)), _) => Some(format!("it is a port of {master} ({kind})")),
+        (None, Some((device, kind))) => Some(format!("{device} ({kind}) lives on it")),
+        (None, None) => None,
+    };
+    Ok(environment.netdevs.into_iter().filter_map(|(name, netdev)| Some((name, why(netdev)?))).collect())
+}
+
+/// For a command that asks once: without its runtime the connection ends.
+pub fn connected() -> Result<(tokio::runtime::Runtime, Kernel), KernelError> {
+    let runtime = crate::runtime().map_err(|e| KernelError {
+        action: "start a runtime".to_owned(),
+        reason: e.to_string(),
+        advice: "check the limits of threads and open files",
+    })?;
+    let kernel = Kernel::connect(runtime.handle())?;
+    Ok((runtime, kernel))
 }
 
 /// Kinds of devices that live on another one's frames.

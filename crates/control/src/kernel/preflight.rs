@@ -151,6 +151,23 @@ mod tests {
     }
 
     #[test]
+    fn units_and_manifests_give_what_is_demanded() {
+        let unit = include_str!("../../../../contrib/systemd/sluice.service");
+        let manifest = include_str!("../../../../contrib/k8s/fanout.yaml");
+        let given = |text: &str, before: &str| -> Vec<String> {
+            let line = text.lines().find_map(|line| line.trim().strip_prefix(before)).unwrap();
+            let names = line.split(|c: char| !c.is_ascii_uppercase() && c != '_');
+            names.map(|name| name.trim_start_matches("CAP_").to_owned()).collect()
+        };
+        let unit = given(unit, "CapabilityBoundingSet=");
+        let manifest = given(manifest, "add:");
+        for (_, name) in CAPABILITIES {
+            let name = name.trim_start_matches("CAP_").to_owned();
+            assert!(unit.contains(&name) && manifest.contains(&name), "{name}: {unit:?} {manifest:?}");
+        }
+    }
+
+    #[test]
     fn realtime_kernels_need_the_lock_of_softirqs() {
         const PLAIN: &str = "#1 SMP PREEMPT_DYNAMIC Debian 6.12.117-1 (2026-11-14)\n";
         const REALTIME: &str = "#1 SMP PREEMPT_RT Debian 6.12.117-1 (2026-11-14)\n";

@@ -32,6 +32,33 @@ fn started(stat: &str) -> Option<u64> {
     (!matches!(state, "Z" | "X")).then(|| fields.nth(18)?.parse().ok()).flatten()
 }
 
+/// Processes that this one comes from, the nearest first. The first process of all is the last.
+pub fn ancestors() -> impl Iterator<Item = u32> {
+    let parent = |process: &u32| -> Option<u32> {
+        let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+        line.trim().parse().ok().filter(|parent| *parent > 0)
+    };
+    std::iter::successors(Some(std::os::unix::process::parent_id()).filter(|parent| *parent > 0), parent)
+}
+
+const SSH_CONNECTION: &str = "SSH_CONNECTION";
+
+/// `SSH_CONNECTION` (ssh(1)) of the session that this process was started in. sudo takes it out of the environment; the shell that it
+/// was typed in has it.
+pub fn ssh_connection() -> Option<String> {
+    let own = std::env::var(SSH_CONNECTION).ok();
+    own.or_else(|| {
+        ancestors().find_map(|process| variable(&fs::read(format!("/proc/{process}/environ")).ok()?))
+    })
+}
+
+fn variable(environment: &[u8]) -> Option<String> {
+    let mut variables = environment.split(|byte| *byte == 0).filter_map(|one| str::from_utf8(one).ok());
+    let value = variables.find_map(|one| one.strip_prefix(SSH_CONNECTION)?.strip_prefix('='))?;
+    Some(value.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
@@ -44,6 +71,13 @@ mod tests {
         assert_eq!(started(stat), Some(4711));
         assert_eq!(started(&stat.replace(" S ", " Z ")), None);
         assert_eq!(started("garbage"), None);
+    }
+
+    #[test]
+    fn the_session_stands_in_an_environment() {
+        let environment = b"A=b\0SSH_CONNECTION_X=no\0SSH_CONNECTION=192.0.2.9 4000 192.0.2.1 22\0\xff=\0";
+        assert_eq!(variable(environment).as_deref(), Some("192.0.2.9 4000 192.0.2.1 22"));
+        assert_eq!(variable(b""), None);
     }
 
     #[test]

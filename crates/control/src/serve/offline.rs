@@ -14,7 +14,7 @@ use crate::functions::fan_out::service::FanOutService;
 use crate::functions::frr::Frr;
 use crate::functions::gate::audit::Audit;
 use crate::functions::gtpu::sessions::Sessions;
-use crate::kernel::bpffs::{self, BpffsError};
+use crate::kernel::bpffs::BpffsError;
 use crate::kernel::devices::{Latest, Managed};
 use crate::kernel::{Kernel, environment};
 use crate::serve::operations::{Act, Failure, Operation};
@@ -22,6 +22,7 @@ use crate::state::active::{Active, Former};
 use crate::state::config;
 use crate::state::draft::Drafts;
 use crate::state::error::AskError;
+use crate::state::pins;
 use crate::state::store::{self, StoreError, Stored};
 
 /// Why a question cannot be answered without a daemon.
@@ -60,7 +61,7 @@ pub fn answer<A, T>(state_dir: &Path, operation: &Operation<A, T>, arguments: &A
 /// The commit in force, planned once more, and the maps that are there.
 pub(super) fn shared(state_dir: &Path, kernel: Kernel) -> Result<Shared, OfflineError> {
     let stored = store::load(state_dir)?.stored.ok_or(OfflineError::Nothing)?;
-    let pin = store::pin_dir(state_dir, &bpffs::find(None)?)?;
+    let pin = store::pin_dir(state_dir, &pins::bpffs(state_dir, None)?)?;
     let confirm = stored.confirm.clone();
     let active = active(stored, &kernel)?;
     let dataplane = Dataplane::read(&pin, config::sizes(&active.config)).map_err(AskError::from)?;

@@ -4,9 +4,9 @@ use sluice_dataplane::{EarlyAgeout, Sizes, Timeouts};
 use sluice_language::{Config, Errors};
 use sluice_plan::{Environment, Ids, Plan, PlanError};
 
+use crate::kernel::KernelError;
 use crate::kernel::environment::{self, Known};
 use crate::kernel::mtus::Mtus;
-use crate::kernel::{Kernel, KernelError};
 use crate::state::store::Stored;
 
 /// Why a configuration cannot be used here.
@@ -16,7 +16,8 @@ pub enum CheckError {
     #[error("{0}")]
     Language(Errors),
     #[error(
-        "{file} holds no statement: nothing would pass, and nobody would reach this host; --allow-empty means it"
+        "{file} holds no statement: nothing would pass, and nobody would reach this host; one that is \
+         meant takes `sluice commit --allow-empty`"
     )]
     Empty { file: String },
     #[error("{file}: {source}")]
@@ -71,12 +72,7 @@ pub fn check(text: &str, file: &str, look_at_interfaces: bool) -> Result<Plan, C
     let environment = match look_at_interfaces {
         false => environment::imagined(&config),
         true => {
-            let runtime = crate::runtime().map_err(|e| KernelError {
-                action: "start a runtime".to_owned(),
-                reason: e.to_string(),
-                advice: "check the limits of threads and open files",
-            })?;
-            let kernel = Kernel::connect(runtime.handle())?;
+            let (_runtime, kernel) = environment::connected()?;
             environment::read(&kernel, &kernel.links()?, (&config, &Known::new()), &Mtus::default())?
         }
     };

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use serde::Serialize;
@@ -54,6 +54,33 @@ pub fn remove(dir: &Path, name: &str) -> io::Result<bool> {
 /// A directory for its owner alone.
 pub fn make_dir(dir: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// What an earlier start under the umask of the unit (0027) made of the state directory.
+const CLOSED_BY_UMASK: u32 = 0o750;
+
+/// A directory that everybody may enter, whatever the umask: what stands in it has a mode of its own. One that is there stays as its
+/// owner has it, unless a umask made it.
+pub fn make_open_dir(dir: &Path) -> io::Result<()> {
+    let open = || fs::set_permissions(dir, fs::Permissions::from_mode(0o755));
+    match (fs::create_dir(dir), dir.parent()) {
+        (Ok(()), _) => open(),
+        (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound && parent != dir => {
+            make_open_dir(parent)?;
+            fs::create_dir(dir)?;
+            open()
+        }
+        (Err(error), _) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let found = fs::metadata(dir)?;
+            let is_ours = found.uid() == nix::unistd::geteuid().as_raw();
+            if found.is_dir() && is_ours && found.mode() & 0o7777 == CLOSED_BY_UMASK {
+                open()
+            } else {
+                Ok(())
+            }
+        }
+        (Err(error), _) => Err(error),
+    }
 }
 
 /// A checksum is the first field: of all that follows it, byte by byte.

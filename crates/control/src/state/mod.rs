@@ -10,6 +10,7 @@ pub mod draft;
 pub mod error;
 pub mod files;
 pub mod messages;
+pub mod pins;
 pub mod recent_drops;
 pub mod session_log;
 pub mod store;

@@ -95,7 +95,7 @@ impl Store {
             let path = path.to_owned();
             move |source| StoreError::Io { action, path, source }
         };
-        fs::create_dir_all(dir).map_err(io("create", dir))?;
+        files::make_open_dir(dir).map_err(io("create", dir))?;
         let path = dir.join("lock");
         let file = OpenOptions::new()
             .read(true)
@@ -259,6 +259,8 @@ pub fn load(dir: &Path) -> Result<Memory, StoreError> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn scratch(name: &str) -> PathBuf {
@@ -275,6 +277,28 @@ mod tests {
         assert!(refused.contains(&format!("pid {}", std::process::id())), "{refused}");
         drop(first);
         Store::lock(&dir).unwrap();
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// The socket and `resolv.conf` are for everybody; what is not has a mode of its own.
+    #[test]
+    fn a_directory_that_a_umask_closed_is_opened_and_one_that_its_owner_closed_is_not() {
+        let dir = scratch("modes");
+        let set = |mode| fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).unwrap();
+        let is = || fs::metadata(&dir).unwrap().permissions().mode() & 0o7777;
+        let store = Store::lock(&dir.join("inside")).unwrap();
+        store.save(&stored("system {}", 1), None).unwrap();
+        drop(store);
+        let modes = |path: &str| fs::metadata(dir.join("inside").join(path)).unwrap().permissions().mode();
+        assert_eq!((is(), modes(".") & 0o777), (0o755, 0o755));
+        for name in [ACTIVE, COPY, "lock"] {
+            assert_eq!(modes(name) & 0o777, 0o600, "{name}");
+        }
+        for (before, after) in [(0o750, 0o755), (0o700, 0o700), (0o770, 0o770)] {
+            set(before);
+            Store::lock(&dir).unwrap();
+            assert_eq!(is(), after, "{before:o}");
+        }
         fs::remove_dir_all(&dir).unwrap();
     }
 

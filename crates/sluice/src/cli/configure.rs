@@ -325,7 +325,7 @@ fn commit(shell: &mut Shell, given: &Given, out: &mut Out) -> Done {
         confirmed: given.has("confirmed").then(|| minutes.unwrap_or(MINUTES)),
         comment: given.get("comment"),
         client: Some(CLIENT.to_owned()),
-        connection: std::env::var("SSH_CONNECTION").ok(),
+        connection: sluice_control::ssh_connection(),
         ..CommitQuery::default()
     };
     let done = forewarned(
