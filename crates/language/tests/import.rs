@@ -206,3 +206,50 @@ fn what_is_no_configuration_is_named() {
     let errors = error(&"}\n".repeat(300));
     assert!(errors.lines().count() == 101 && errors.ends_with("\nand 200 further errors"), "{errors}");
 }
+
+#[test]
+fn a_route_that_loses_its_next_hop_discards_and_takes_no_second_way() {
+    for ways in [
+        "",
+        "inactive: discard;",
+        "discard;",
+        "reject;",
+        "qualified-next-hop 192.0.2.9 { preference 10; }",
+        "next-table other.inet.0;",
+    ] {
+        let text = format!(
+            "interfaces {{ ge-0/0/0 {{ unit 0 {{ family inet {{ address 192.0.2.1/24; }} }} }} }} \
+             routing-options {{ static {{ route 10.0.0.0/8 {{ next-hop st0.0; {ways} }} }} }}"
+        );
+        let imported = taken_over(&text);
+        let config = compile(&parse(&imported.text, "imported").unwrap()).unwrap();
+        assert_eq!(config.static_routes.len(), 1, "{ways}: {}", imported.text);
+        assert_eq!(config.static_routes[0].next_hop, sluice_language::RouteTarget::Discard, "{ways}");
+        assert!(imported.is_partial(), "{}", imported.text);
+        import_holds(&imported.text).unwrap_or_else(|why| panic!("{why}"));
+    }
+}
+
+#[test]
+fn what_a_stand_in_inherits_does_not_hold_the_import_up() {
+    for part in ["application junos-https;", "source-address corp;", "source-address-excluded;"] {
+        let groups = format!(
+            "groups {{ std {{ security {{ policies {{ from-zone <*> to-zone <*> {{ policy <*> {{ match {{ {part} }} }} }} }} }} }} }} \
+             apply-groups std; security {{ address-book {{ global {{ address corp 10.0.0.0/8; }} }} }}"
+        );
+        let odd = "match { source-address any; destination-address any; dynamic-application junos:X; } then { deny; }";
+        let text = groups
+            + &pair(&[
+                format!("policy one {{ {odd} }}"),
+                "policy two { match { destination-address any; } then { permit; } }".to_owned(),
+            ]);
+        let imported = taken_over(&text);
+        assert!(actions(&imported)[0] == ("one-widest".to_owned(), "Deny".to_owned()), "{}", imported.text);
+        import_holds(&imported.text).unwrap_or_else(|why| panic!("{why}"));
+    }
+}
+
+#[test]
+fn comments_at_the_top_are_kept_as_they_are_the_second_time() {
+    import_holds(&taken_over("# old router \u{1}\nsystem { host-name a; }\n").text).unwrap();
+}

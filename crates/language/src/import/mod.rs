@@ -11,6 +11,7 @@ mod scope;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub use cost::Cost;
 pub use names::{Port, is_port};
@@ -185,18 +186,31 @@ impl Import {
         Ok(())
     }
 
-    /// Leaves out what is wrong until nothing is.
+    /// Leaves out what is wrong until nothing is, or until what is in effect was in effect before.
     fn settle(&mut self) -> Result<(), ImportError> {
+        let mut seen = HashSet::from([self.in_effect()]);
         loop {
             let Err(errors) = self.judge() else { return Ok(()) };
-            let mut changed = false;
             for error in errors.iter() {
-                changed |= self.leave_out(error);
+                self.leave_out(error);
             }
-            if !changed {
+            if !seen.insert(self.in_effect()) {
                 return Err(ImportError::Stuck(errors));
             }
         }
+    }
+
+    /// A hash of every statement that is active.
+    fn in_effect(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        let mut stack = vec![(TOP, 0)];
+        while let Some((id, depth)) = stack.pop() {
+            (depth, &self.tree.node(id).word).hash(&mut hasher);
+            let active = |child: &&NodeId| !self.tree.node(**child).inactive;
+            let children = self.tree.node(id).children.iter().rev().filter(active);
+            stack.extend(children.map(|&child| (child, depth + 1)));
+        }
+        hasher.finish()
     }
 
     /// Names are resolved only once every statement is a known one.
@@ -209,22 +223,18 @@ impl Import {
         report.finish(())
     }
 
-    /// False when there is nothing left to take out for this error.
-    fn leave_out(&mut self, error: &Error) -> bool {
+    fn leave_out(&mut self, error: &Error) {
         let at = &error.location;
         let there = self.statements.get(&(at.file.to_string(), at.line, at.column));
         // An error before it may have taken it out already.
         let mut there = there.into_iter().flatten();
-        let Some(&id) = there.find(|&&id| !self.tree.is_inactive(id) && !self.is_gone(id)) else {
-            return false;
-        };
+        let Some(&id) = there.find(|&&id| !self.tree.is_inactive(id) && !self.is_gone(id)) else { return };
         match scope::of(&self.tree, id) {
             Scope::Policy(policy) => self.leave_policy(policy, id, error),
             Scope::Host(pair) => self.leave_host_policies(pair),
-            Scope::Route(route) => self.leave_route(route, id, error),
+            Scope::Route(route) => self.leave_route(route, error),
             Scope::Statement(statement) => self.leave_statement(statement, &error.message),
         }
-        true
     }
 
     fn is_gone(&self, id: NodeId) -> bool {
@@ -240,21 +250,31 @@ impl Import {
         self.leave_members(id);
     }
 
-    /// Without its next hop a route would hand its packets to a wider one: out of a tunnel, into the clear.
-    fn leave_route(&mut self, route: NodeId, id: NodeId, error: &Error) {
-        let hop = self.tree.find(route, "next-hop");
-        let is_hop =
-            hop.is_some_and(|hop| !self.tree.node(hop).inactive && self.tree.steps(id).contains(&hop));
-        if let Some(hop) = hop.filter(|_| is_hop) {
-            self.tree.set_inactive(hop, true);
+    /// Without its next hop a route would hand its packets to a wider one, or to a way that was its second: out of a
+    /// tunnel, into the clear. It discards alone.
+    fn leave_route(&mut self, route: NodeId, error: &Error) {
+        let (location, what) = (self.tree.location(route), context(&self.tree, route));
+        for word in ["next-hop", "next-table", "qualified-next-hop", "reject"] {
+            let Some(way) = self.tree.find(route, word).filter(|&way| !self.tree.is_off(way)) else {
+                continue;
+            };
+            self.tree.set_inactive(way, true);
+            if word != "next-hop" {
+                let why = "left out with `next-hop`: its packets take no other way".to_owned();
+                self.found(way, Cost::Traffic, why, true);
+            }
         }
-        let word = self.new_word("discard");
-        let why = match self.tree.child(route, &word) {
+        let discard = match self.tree.find(route, "discard") {
+            Some(discard) => {
+                self.tree.set_inactive(discard, false);
+                Some(discard)
+            }
+            None => self.add(route, "discard"),
+        };
+        let why = match discard {
             Some(_) => "it discards instead, so that its packets take no other way",
             None => "what it routed takes another way",
         };
-        let location = self.tree.location(route);
-        let what = context(&self.tree, route);
         let why = format!("{}; {why}", brief(&error.message));
         self.findings.push(Finding { cost: Cost::Traffic, location, what, why, left_out: true });
     }
@@ -313,6 +333,6 @@ const NOT_SUPPORTED: &str = "is not supported by Sluice";
 /// Comments before the first statement.
 fn heading(text: &str) -> Vec<String> {
     let lines = text.trim_start_matches('\u{feff}').lines();
-    let comments = lines.map(str::trim).take_while(|line| line.starts_with('#'));
-    comments.map(|line| line.replace(|c: char| c.is_control(), " ")).collect()
+    let lines = lines.map(|line| line.replace(|c: char| c.is_control(), " ").trim().to_owned());
+    lines.take_while(|line| line.starts_with('#')).collect()
 }

@@ -181,9 +181,34 @@ impl Import {
         if PARTS.contains(&part.as_str())
             && let Some(found) = self.tree.find(matching, &part)
         {
-            self.tree.clear(found);
-            self.add(found, "any");
+            if self.tree.node(found).children.iter().any(|&word| self.tree.node(word).word == "any") {
+                return self.widen_alone(policy, matching);
+            }
+            self.match_any(found);
         }
+    }
+
+    /// What it inherits does not go with `any`: it inherits nothing then, and matches everything.
+    fn widen_alone(&mut self, policy: NodeId, matching: NodeId) {
+        for (word, _) in BESIDES {
+            if let Some(found) = self.tree.find(matching, word) {
+                self.tree.detach(found);
+            }
+        }
+        for part in PARTS {
+            if let Some(found) = self.tree.find(matching, part) {
+                self.match_any(found);
+            }
+        }
+        let Some(except) = self.add(policy, "apply-groups-except") else { return };
+        for group in active_groups(&self.tree) {
+            self.add(except, &self.tree.node(group).word.clone());
+        }
+    }
+
+    fn match_any(&mut self, part: NodeId) {
+        self.tree.clear(part);
+        self.add(part, "any");
     }
 
     fn free_name(&self, policy: NodeId) -> String {
@@ -243,6 +268,12 @@ fn permitting(tree: &Tree, policies: impl Iterator<Item = NodeId>) -> Vec<String
         !tree.is_inactive(policy) && then.is_some_and(|then| active(tree, then, "permit"))
     };
     policies.filter(permits).map(|policy| format!("`{}`", tree.node(policy).word)).collect()
+}
+
+fn active_groups(tree: &Tree) -> Vec<NodeId> {
+    let all = tree.find(TOP, "groups").filter(|&all| !tree.node(all).inactive);
+    let all = all.map(|all| &tree.node(all).children).into_iter().flatten();
+    all.copied().filter(|&group| !tree.node(group).inactive).collect()
 }
 
 fn find(tree: &Tree, words: &[&str]) -> Option<NodeId> {
