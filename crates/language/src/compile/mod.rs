@@ -13,6 +13,7 @@ mod interfaces;
 mod leaks;
 mod log;
 mod nat;
+mod nesting;
 mod policies;
 mod protocols;
 mod router_advertisement;
