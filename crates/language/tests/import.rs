@@ -183,6 +183,10 @@ fn devices_are_named_once_and_as_linux_names_them() {
     let error = |devices: &[(&str, &str)]| finish(devices).unwrap_err();
     assert!(error(&[("ge-0/0/7", "eth0")]).contains("no interface `ge-0/0/7`"));
     assert!(error(&[("ge-0/0/0", "eth0"), ("ge-0/0/1", "eth0")]).contains("each interface needs its own"));
+    let there = "interfaces { ge-0/0/0 { unit 0; } eth0 { unit 0; } }";
+    let taken = [("ge-0/0/0".to_owned(), "eth0".to_owned())];
+    let error_there = Import::read(there, "f").unwrap().finish(&taken).unwrap_err().to_string();
+    assert!(error_there.contains("device `eth0` for `eth0` and `ge-0/0/0`"), "{error_there}");
     assert!(error(&[("ge-0/0/0", "a-name-of-17-chars")]).contains("15 characters"));
     assert!(error(&[("ge-0/0/0", "reth0")]).contains("Junos"));
     let one = finish(&[("ge-0/0/0", "eth0")]).unwrap();
@@ -252,4 +256,54 @@ fn what_a_stand_in_inherits_does_not_hold_the_import_up() {
 #[test]
 fn comments_at_the_top_are_kept_as_they_are_the_second_time() {
     import_holds(&taken_over("# old router \u{1}\nsystem { host-name a; }\n").text).unwrap();
+}
+
+#[test]
+fn what_a_group_holds_does_not_permit_in_place_of_the_own_policy() {
+    let group = |body: &str| {
+        format!(
+            "groups {{ base {{ security {{ policies {{ from-zone a to-zone b {{ {body} }} }} }} }} }} apply-groups base; "
+        )
+    };
+    let odd = "policy web { match { dynamic-application junos:HTTP; } then { permit; } }";
+    let own = taken_over(&(group(&policy("web", "", "permit;")) + &pair(&[odd.to_owned()])));
+    let first = &actions(&own)[0];
+    assert!(*first == ("web-widest".to_owned(), "Deny".to_owned()), "{}", own.text);
+    assert!(own.findings[0].why.contains("`web` of a group may permit less"), "{}", own.findings[0].why);
+    import_holds(&own.text).unwrap();
+    // The other way round the group's narrows the router's own.
+    let narrowed = taken_over(&(group(odd) + &pair(&[policy("web", "", "permit;")])));
+    assert!(narrowed.is_wider(), "{}", narrowed.text);
+}
+
+#[test]
+fn a_group_that_is_not_there_takes_no_other_with_it() {
+    let text = format!(
+        "groups {{ deny {{ security {{ policies {{ from-zone a to-zone b {{ {} }} }} }} }} }} \
+         security {{ policies {{ apply-groups [ deny junos-defaults ]; global {{ {} }} }} }} {}",
+        policy("no", "", "deny;"),
+        policy("g", "", "permit;"),
+        pair(&[policy("x", "", "deny;")]),
+    );
+    let imported = taken_over(&text);
+    let no = ("no".to_owned(), "Deny".to_owned());
+    assert!(actions(&imported).contains(&no), "{}", imported.text);
+    assert!(imported.findings[0].why.contains("group `junos-defaults` is not defined"));
+    import_holds(&imported.text).unwrap();
+}
+
+#[test]
+fn what_is_told_of_many_policies_grows_with_them_alone() {
+    let odd = policy("x", "dynamic-application junos:X;", "deny;");
+    let policies: Vec<String> = (0..60)
+        .flat_map(|n| {
+            [odd.replace("policy x", &format!("policy d{n}")), policy(&format!("p{n}"), "", "permit;")]
+        })
+        .collect();
+    let imported = taken_over(&pair(&policies));
+    assert!(
+        imported.findings[0].why.ends_with("`p3`, `p4` and 55 more may permit less"),
+        "{}",
+        imported.findings[0].why
+    );
 }

@@ -179,7 +179,9 @@ impl Import {
                 let why = "Junos calls interfaces so, and importing the result again would leave it out";
                 return Err(ImportError::Device(to.clone(), why.to_owned()));
             }
-            if let Some(other) = taken.insert(to, from) {
+            let is_there = self.tree.at(&["interfaces", to]).is_some();
+            let other = taken.insert(to, from).or(Some(to.as_str()).filter(|_| from != to && is_there));
+            if let Some(other) = other {
                 return Err(ImportError::DeviceTwice(to.clone(), other.to_owned(), from.clone()));
             }
         }
@@ -229,6 +231,9 @@ impl Import {
         // An error before it may have taken it out already.
         let mut there = there.into_iter().flatten();
         let Some(&id) = there.find(|&&id| !self.tree.is_inactive(id) && !self.is_gone(id)) else { return };
+        if self.is_group_of_several(id) {
+            return self.leave_group(id, brief(&error.message));
+        }
         match scope::of(&self.tree, id) {
             Scope::Policy(policy) => self.leave_policy(policy, id, error),
             Scope::Host(pair) => self.leave_host_policies(pair),
@@ -291,8 +296,13 @@ impl Import {
 
     /// Every statement, in the order of the text.
     fn all(&self) -> Vec<NodeId> {
+        self.below(TOP)
+    }
+
+    /// A statement and all below it.
+    fn below(&self, id: NodeId) -> Vec<NodeId> {
         let mut found = Vec::new();
-        let mut stack = vec![TOP];
+        let mut stack = vec![id];
         while let Some(id) = stack.pop() {
             found.push(id);
             stack.extend(self.tree.node(id).children.iter().rev());

@@ -337,19 +337,28 @@ impl Import {
         clean
     }
 
-    /// `${node}` in a list with others is taken out alone; a list cannot have inactive members.
     fn take_node_groups(&mut self) {
         for id in self.all() {
-            let node = self.tree.node(id);
-            let is_node =
-                node.word.starts_with("${") && matches!(kind_of(&self.tree, id), Some(Kind::Name("group")));
-            if is_node && self.tree.node(node.parent).children.len() > 1 && !self.tree.is_inactive(id) {
-                let what = context(&self.tree, id);
-                let why = format!("`{what}`: groups of one node of a cluster; copy what you need of them");
-                self.found(id, Cost::Security, why, true);
-                self.tree.detach(id);
+            let is_node = self.tree.node(id).word.starts_with("${");
+            if is_node && self.is_group_of_several(id) && !self.tree.is_inactive(id) {
+                self.leave_group(id, "groups of one node of a cluster; copy what you need of them");
             }
         }
+    }
+
+    /// A name in `apply-groups` or `apply-groups-except`, beside others.
+    pub(super) fn is_group_of_several(&self, id: NodeId) -> bool {
+        let parent = self.tree.node(id).parent;
+        let is_applied = matches!(self.tree.node(parent).cursor, Cursor::Value(_))
+            && matches!(kind_of(&self.tree, id), Some(Kind::Name("group")));
+        is_applied && self.tree.node(parent).children.len() > 1
+    }
+
+    /// Takes a name out alone: a list cannot have inactive members, and the others' groups must stay in effect.
+    pub(super) fn leave_group(&mut self, id: NodeId, why: &str) {
+        let what = context(&self.tree, id);
+        self.found(id, Cost::Security, format!("`{what}`: {why}"), true);
+        self.tree.detach(id);
     }
 }
 
