@@ -307,3 +307,67 @@ fn what_is_told_of_many_policies_grows_with_them_alone() {
         imported.findings[0].why
     );
 }
+
+#[test]
+fn keys_are_written_in_clear_and_those_that_cannot_be_read_are_left_out_whole() {
+    let text = |key: &str, authentication: &str| {
+        format!(
+            "interfaces {{ ge-0/0/0 {{ unit 0 {{ family inet {{ address 192.0.2.1/24; }} }} }} }} \
+             security {{ zones {{ security-zone wan {{ interfaces {{ ge-0/0/0.0; }} }} }} }} \
+             routing-options {{ autonomous-system 65000; router-id 192.0.2.1; }} \
+             protocols {{ bgp {{ group up {{ type external; peer-as 65001; neighbor 192.0.2.2 {{ authentication-key \"{key}\"; }} }} }} \
+             ospf {{ area 0.0.0.0 {{ interface ge-0/0/0.0 {{ authentication {{ {authentication}; }} }} }} }} }}"
+        )
+    };
+    let keys = |imported: &Imported| {
+        let protocols = compile(&parse(&imported.text, "imported").unwrap()).unwrap().protocols;
+        let neighbors: Vec<_> =
+            protocols.bgp.iter().flat_map(|bgp| &bgp.neighbors).map(|n| n.key.clone()).collect();
+        let areas = protocols.ospf.iter().flat_map(|ospf| &ospf.areas);
+        let links: Vec<_> = areas.flat_map(|area| &area.interfaces).map(|link| link.md5.clone()).collect();
+        (neighbors, links)
+    };
+    let read = taken_over(&text("$9$LbHX-wg4Z", "md5 1 key \"$9$41JDk5T3CpBFnCuB1rl8X7-VYq.5\""));
+    assert_eq!(keys(&read), (vec![Some("lc".to_owned())], vec![vec![(1, "netscreen".to_owned())]]));
+    assert!(!read.is_partial() && !left(&read).contains("netscreen"), "{}", left(&read));
+    for authentication in ["md5 1 key \"$9$AbC\"", "simple-password \"$9$LbHX-wg4Z\""] {
+        let odd = taken_over(&text("$9$aBc", authentication));
+        assert_eq!(keys(&odd), (vec![], vec![]), "{}", odd.text);
+        assert_eq!(
+            odd.findings.iter().filter(|found| found.cost == Cost::Security).count(),
+            2,
+            "{}",
+            left(&odd)
+        );
+        import_holds(&odd.text).unwrap();
+    }
+}
+
+#[test]
+fn two_dhcp_clients_take_their_default_routes_one_after_the_other() {
+    let text = "interfaces { ge-0/0/0 { unit 0 { family inet { dhcp; } } } \
+                ge-0/0/1 { unit 0 { family inet { dhcp-client { preference 12; } } } } \
+                ge-0/0/2 { unit 0 { family inet { dhcp; } } } } \
+                routing-options { static { route 10.0.0.0/8 { discard; preference 13; } } }";
+    let imported = taken_over(text);
+    let config = compile(&parse(&imported.text, "imported").unwrap()).unwrap();
+    let clients =
+        config.interfaces.iter().map(|interface| interface.units[0].dhcp.as_ref().unwrap().preference);
+    assert_eq!(clients.collect::<Vec<_>>(), [12, 14, 15], "{}", imported.text);
+    assert!(!imported.is_partial() && imported.text.contains("`preference 14` here"), "{}", imported.text);
+    import_holds(&imported.text).unwrap();
+}
+
+#[test]
+fn mtus_of_all_interfaces_lose_the_bytes_of_the_longest_header() {
+    let text = "groups { jumbo { interfaces { <*> { mtu 9192; } } } } apply-groups jumbo; \
+                interfaces { ge-0/0/0 { unit 0 { family inet { address 192.0.2.1/24; } } } TAGGED }";
+    let mtu = |text: &str| {
+        let imported = taken_over(text);
+        import_holds(&imported.text).unwrap();
+        compile(&parse(&imported.text, "imported").unwrap()).unwrap().interfaces[0].mtu
+    };
+    assert_eq!(mtu(&text.replace("TAGGED", "")), Some(9178));
+    let tagged = "ge-0/0/1 { vlan-tagging; unit 5 { vlan-id 5; family inet { address 192.0.3.1/24; } } }";
+    assert_eq!(mtu(&text.replace("TAGGED", tagged)), Some(9174));
+}

@@ -8,6 +8,7 @@ mod cost;
 mod names;
 mod policies;
 mod scope;
+mod secrets;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
@@ -17,9 +18,10 @@ pub use cost::Cost;
 pub use names::{Port, is_port};
 
 use crate::check::{check, context};
-use crate::compile::typed;
+use crate::compile::{SAME_DEFAULT_ROUTE, typed};
 use crate::error::{Error, Errors, Location, Report};
 use crate::schema::Kind;
+use crate::schema::dhcp::PREFERENCE;
 use crate::stray::Stray;
 use crate::tree::{NodeId, TOP, Tree};
 use scope::Scope;
@@ -35,6 +37,8 @@ pub struct Import {
     statements: HashMap<(String, u32, u32), Vec<NodeId>>,
     /// Policies that stand in for others.
     stand_ins: HashSet<NodeId>,
+    /// DHCP clients that got a `preference`.
+    preferred: HashSet<NodeId>,
 }
 
 /// Something that is not as it was on the router.
@@ -146,6 +150,7 @@ impl Import {
             heading,
             statements: HashMap::new(),
             stand_ins: HashSet::new(),
+            preferred: HashSet::new(),
         };
         for id in import.all() {
             import.statements.entry(import.position(id)).or_default().push(id);
@@ -157,6 +162,7 @@ impl Import {
     pub fn finish(mut self, devices: &[(String, String)]) -> Result<Imported, ImportError> {
         self.check_devices(devices)?;
         self.fit_names(devices);
+        self.reveal_keys();
         self.settle()?;
         self.findings.sort_by(|a, b| (a.cost, &a.location).cmp(&(b.cost, &b.location)));
         let devices: Vec<(String, String)> =
@@ -231,6 +237,9 @@ impl Import {
         // An error before it may have taken it out already.
         let mut there = there.into_iter().flatten();
         let Some(&id) = there.find(|&&id| !self.tree.is_inactive(id) && !self.is_gone(id)) else { return };
+        if error.message.contains(SAME_DEFAULT_ROUTE) && self.prefer_later(id) {
+            return;
+        }
         if self.is_group_of_several(id) {
             return self.leave_group(id, brief(&error.message));
         }
@@ -238,6 +247,7 @@ impl Import {
             Scope::Policy(policy) => self.leave_policy(policy, id, error),
             Scope::Host(pair) => self.leave_host_policies(pair),
             Scope::Route(route) => self.leave_route(route, error),
+            Scope::Signed(whole) => self.leave_signed(whole, &error.message),
             Scope::Statement(statement) => self.leave_statement(statement, &error.message),
         }
     }
@@ -246,6 +256,36 @@ impl Import {
         let steps = self.tree.steps(id);
         let parents = std::iter::once(TOP).chain(steps.iter().copied());
         parents.zip(&steps).any(|(parent, child)| !self.tree.node(parent).children.contains(child))
+    }
+
+    /// A neighbour without its key would be believed whoever it is.
+    fn leave_signed(&mut self, whole: NodeId, why: &str) {
+        self.tree.set_inactive(whole, true);
+        let why = format!("{}; left out whole: it is not spoken with without its key", brief(why));
+        self.found(whole, Cost::Security, why, true);
+    }
+
+    /// Two clients keep their addresses, and take their default routes one after the other. False when it cannot be so.
+    fn prefer_later(&mut self, client: NodeId) -> bool {
+        let value = |tree: &Tree, id: NodeId| {
+            let value = tree.node(id).children.first().copied()?;
+            tree.node(value).word.parse::<u32>().ok()
+        };
+        let is_own = self.tree.path(client).first() == Some(&"interfaces");
+        let own = self.tree.find(client, "preference").filter(|&id| !self.tree.node(id).inactive);
+        let own = own.and_then(|id| value(&self.tree, id)).unwrap_or(PREFERENCE);
+        let all = self.all().into_iter().filter(|&id| self.tree.node(id).word == "preference");
+        let taken: HashSet<u32> = all.filter_map(|id| value(&self.tree, id)).chain([PREFERENCE]).collect();
+        let free = (own..u32::MAX).find(|number| *number != own && !taken.contains(number));
+        let Some(free) = free.filter(|_| is_own && self.preferred.insert(client)) else { return false };
+        let Some(preference) = self.add(client, "preference") else { return false };
+        self.tree.set_inactive(preference, false);
+        self.add(preference, &free.to_string());
+        let why = format!(
+            "`preference {free}` here: two default routes cannot have {own}, and this one is taken when the other is gone"
+        );
+        self.found(client, Cost::Traffic, why, false);
+        true
     }
 
     fn leave_statement(&mut self, id: NodeId, why: &str) {

@@ -159,14 +159,19 @@ impl Import {
         self.leave_interfaces(&devices);
         let clean = self.clean_names();
         let mut told = HashSet::new();
+        // what was taken over before has Linux's MTUs already
+        let is_renamed = devices.iter().any(|(from, to)| from != to);
+        let headers = self.headers();
         for id in self.all() {
             let Some(kind) = kind_of(&self.tree, id) else { continue };
             let word = self.tree.node(id).word.clone();
             match kind {
                 Kind::Interface => {
                     if let Some(device) = devices.get(word.as_str()).filter(|device| **device != word) {
-                        self.fit_mtu(id);
+                        self.fit_mtu(id, &headers);
                         self.tree.reword_if_free(id, (*device).to_owned());
+                    } else if word == ALL_INTERFACES && is_renamed && !self.tree.is_inactive(id) {
+                        self.fit_mtu(id, &headers);
                     }
                 }
                 Kind::Unit | Kind::NextHop => {
@@ -253,7 +258,7 @@ impl Import {
                 continue;
             }
             let name = node.word.clone();
-            let is_odd_pattern = is_pattern(&name) && name != "<*>";
+            let is_odd_pattern = is_pattern(&name) && name != ALL_INTERFACES;
             let why = match inner(&name) {
                 _ if devices.contains_key(name.as_str()) => continue,
                 Some(why) => why.to_owned(),
@@ -273,16 +278,33 @@ impl Import {
         }
     }
 
-    /// Junos counts the Ethernet header and tags, Linux does not.
-    fn fit_mtu(&mut self, interface: NodeId) {
+    /// Bytes of Ethernet header and tags by the name of an interface, or the pattern of many.
+    fn headers(&self) -> Vec<(String, u32)> {
+        let tree = &self.tree;
+        let interfaces = self
+            .all()
+            .into_iter()
+            .filter(|&id| matches!(kind_of(tree, id), Some(Kind::Interface)) && !tree.is_inactive(id));
+        let header = |id: NodeId| {
+            let has = |word| tree.find(id, word).is_some_and(|id| !tree.node(id).inactive);
+            let length = match (has("flexible-vlan-tagging"), has("vlan-tagging")) {
+                (true, _) => 22,
+                (false, true) => 18,
+                (false, false) => 14,
+            };
+            (tree.node(id).word.clone(), length)
+        };
+        interfaces.map(header).collect()
+    }
+
+    /// Junos counts the Ethernet header and tags, Linux does not; of many interfaces the longest one fits them all.
+    fn fit_mtu(&mut self, interface: NodeId, headers: &[(String, u32)]) {
         let tree = &self.tree;
         let value = tree.find(interface, "mtu").and_then(|mtu| tree.node(mtu).children.first().copied());
-        let has = |word| tree.find(interface, word).is_some_and(|id| !tree.node(id).inactive);
-        let header = match (has("flexible-vlan-tagging"), has("vlan-tagging")) {
-            (true, _) => 22,
-            (false, true) => 18,
-            (false, false) => 14,
-        };
+        let word = &tree.node(interface).word;
+        let is_meant = |name: &str| name == word || name == ALL_INTERFACES || word == ALL_INTERFACES;
+        let meant = headers.iter().filter(|(name, _)| is_meant(name));
+        let header = meant.map(|(_, length)| *length).max().unwrap_or(14);
         let Some(value) = value else { return };
         let mtu = tree.node(value).word.parse::<u32>().ok().and_then(|mtu| mtu.checked_sub(header));
         if let Some(mtu) = mtu
@@ -361,6 +383,9 @@ impl Import {
         self.tree.detach(id);
     }
 }
+
+/// In groups, what every interface inherits.
+const ALL_INTERFACES: &str = "<*>";
 
 /// Names are at most this long.
 pub(super) const MAX_NAME: usize = 63;
