@@ -290,6 +290,9 @@ fn a_group_that_is_not_there_takes_no_other_with_it() {
     assert!(actions(&imported).contains(&no), "{}", imported.text);
     assert!(imported.findings[0].why.contains("group `junos-defaults` is not defined"));
     import_holds(&imported.text).unwrap();
+    let inside = text
+        .replace("groups { deny {", "groups { outer { security { policies { apply-groups deny; } } } deny {");
+    assert!(!imported.is_wider() && taken_over(&inside).is_wider());
 }
 
 #[test]

@@ -289,7 +289,10 @@ impl Import {
     }
 
     fn leave_statement(&mut self, id: NodeId, why: &str) {
-        let (cost, means) = cost::of(&self.tree.path(id));
+        let (cost, means) = match self.applies_policies(id) {
+            true => (Cost::Wider, "policies of the group do not deny there any more: copy them"),
+            false => cost::of(&self.tree.path(id)),
+        };
         self.tree.set_inactive(id, true);
         self.found(id, cost, format!("{}; {means}", brief(why)), true);
         self.leave_members(id);

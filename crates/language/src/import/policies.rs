@@ -76,6 +76,19 @@ impl Import {
         active_groups(&self.tree).into_iter().flat_map(follow).collect()
     }
 
+    /// It is an `apply-groups` with a group that has policies.
+    pub(super) fn applies_policies(&self, id: NodeId) -> bool {
+        let node = self.tree.node(id);
+        let named = |group: &NodeId| {
+            node.children.iter().any(|&name| self.tree.node(name).word == self.tree.node(*group).word)
+        };
+        node.word.starts_with("apply-groups")
+            && active_groups(&self.tree)
+                .into_iter()
+                .filter(named)
+                .any(|group| find(&self.tree, group, &["security", "policies"]).is_some())
+    }
+
     /// It stands in a group, and the text has a policy of that name besides, which may be narrower by it.
     fn may_narrow(&self, policy: NodeId) -> bool {
         let path = self.tree.path(policy);
