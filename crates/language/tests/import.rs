@@ -374,3 +374,24 @@ fn mtus_of_all_interfaces_lose_the_bytes_of_the_longest_header() {
     let tagged = "ge-0/0/1 { vlan-tagging; unit 5 { vlan-id 5; family inet { address 192.0.3.1/24; } } }";
     assert_eq!(mtu(&text.replace("TAGGED", tagged)), Some(9174));
 }
+
+#[test]
+fn a_set_of_which_a_group_has_a_part_is_left_out_with_that() {
+    let set = |member: &str| format!("address-set both {{ address {member}; }}");
+    let addresses = "address bad { dns-name x.example; } address good 10.0.0.0/8;";
+    for (in_group, own) in [("good", "bad"), ("bad", "good")] {
+        let text = format!(
+            "groups {{ base {{ security {{ address-book {{ global {{ {} }} }} }} }} }} apply-groups base; \
+             security {{ address-book {{ global {{ {addresses} {} }} }} }} {}",
+            set(in_group),
+            set(own),
+            pair(&[
+                policy("p", "", "deny;").replace("source-address any", "source-address both"),
+                policy("q", "", "permit;")
+            ]),
+        );
+        let imported = taken_over(&text);
+        assert_eq!(actions(&imported)[0].0, "p-widest", "{}", imported.text);
+        import_holds(&imported.text).unwrap();
+    }
+}

@@ -296,6 +296,7 @@ impl Import {
         self.tree.set_inactive(id, true);
         self.found(id, cost, format!("{}; {means}", brief(why)), true);
         self.leave_members(id);
+        self.leave_namesakes(id);
     }
 
     /// Without its next hop a route would hand its packets to a wider one, or to a way that was its second: out of a

@@ -4,6 +4,7 @@
 //! what a later one permits was permitted. One that denies, or permits only into a tunnel or past an inspection, must not
 //! hand over anything: where something behind it permits, one takes its place that denies all it could match.
 
+use super::cost::inside_groups;
 use super::names::{MAX_NAME, clean_name};
 use super::{Cost, Finding, Import, brief};
 use crate::check::context;
@@ -74,6 +75,30 @@ impl Import {
             steps.iter().fold(vec![group], next)
         };
         active_groups(&self.tree).into_iter().flat_map(follow).collect()
+    }
+
+    /// Addresses and applications of which a part stands in a group: alone the other part would stand for something else.
+    pub(super) fn leave_namesakes(&mut self, id: NodeId) {
+        let path = self.tree.path(id);
+        let path: Vec<String> = inside_groups(&path).iter().map(|&word| word.to_owned()).collect();
+        let words: Vec<&str> = path.iter().map(String::as_str).collect();
+        let is_entry = matches!(
+            words[..],
+            ["security", "address-book", _, "address" | "address-set", _]
+                | ["security", "zones", "security-zone", _, "address-book", "address" | "address-set", _]
+                | ["applications", "application" | "application-set", _]
+        );
+        if !is_entry {
+            return;
+        }
+        for top in active_groups(&self.tree).into_iter().chain([TOP]) {
+            let other = find(&self.tree, top, &words).filter(|&other| !self.tree.is_inactive(other));
+            if let Some(other) = other {
+                self.tree.set_inactive(other, true);
+                let why = "left out with what stands elsewhere by the same path: alone it would mean something else";
+                self.found(other, Cost::Form, why.to_owned(), true);
+            }
+        }
     }
 
     /// It is an `apply-groups` with a group that has policies.
