@@ -181,32 +181,9 @@ impl Heir<'_> {
         found
     }
 
-    /// Where a source goes on below `child`: by the same word, then by patterns.
     fn below(&self, source: Source, child: NodeId) -> Vec<Source> {
-        let tree = &self.tree;
-        let word = tree.node(child).word.as_str();
-        let active = |id: &NodeId| !tree.node(*id).inactive;
-        let mut found: Vec<NodeId> = tree.find(source.node, word).into_iter().filter(active).collect();
-        if self.is_name(child) {
-            let patterns = tree.node(source.node).children.iter().copied().filter(active);
-            found.extend(patterns.filter(|id| {
-                let pattern = tree.node(*id).word.as_str();
-                is_pattern(pattern) && pattern != word && matches_pattern(pattern, word)
-            }));
-        }
+        let found = below(&self.tree, source.node, child);
         found.into_iter().map(|node| Source { node, ..source }).collect()
-    }
-
-    /// Keywords are never matched by patterns.
-    fn is_name(&self, id: NodeId) -> bool {
-        let node = self.tree.node(id);
-        match self.tree.node(node.parent).cursor {
-            Cursor::Block(block) => {
-                lookup(block, &node.word).is_some_and(|statement| statement.name.is_empty())
-            }
-            Cursor::Key(..) => true,
-            _ => false,
-        }
     }
 
     /// Adds the children that the statement does not have itself.
@@ -256,6 +233,31 @@ impl Heir<'_> {
             Cursor::Key(..) => true,
             Cursor::Done | Cursor::Unknown => false,
         }
+    }
+}
+
+/// Where a group goes on from `at` below `child`: by the same word, then by patterns.
+pub(crate) fn below(tree: &Tree, at: NodeId, child: NodeId) -> Vec<NodeId> {
+    let word = tree.node(child).word.as_str();
+    let active = |id: &NodeId| !tree.node(*id).inactive;
+    let mut found: Vec<NodeId> = tree.find(at, word).into_iter().filter(active).collect();
+    if is_name(tree, child) {
+        let patterns = tree.node(at).children.iter().copied().filter(active);
+        found.extend(patterns.filter(|id| {
+            let pattern = tree.node(*id).word.as_str();
+            is_pattern(pattern) && pattern != word && matches_pattern(pattern, word)
+        }));
+    }
+    found
+}
+
+/// Keywords are never matched by patterns.
+fn is_name(tree: &Tree, id: NodeId) -> bool {
+    let node = tree.node(id);
+    match tree.node(node.parent).cursor {
+        Cursor::Block(block) => lookup(block, &node.word).is_some_and(|statement| statement.name.is_empty()),
+        Cursor::Key(..) => true,
+        _ => false,
     }
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn lex(text: &str, file: &Arc<str>, report: &mut Report) -> Vec<Lexem
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lexer = Lexer { rest: text.char_indices().peekable(), text, at: Span { line: 1, column: 1 } };
     let mut lexemes: Vec<Lexeme> = Vec::new();
-    let (mut comment, mut behind) = (None, None);
+    let (mut comment, mut behind): (Option<String>, Option<String>) = (None, None);
     while let Some(&(start, c)) = lexer.rest.peek() {
         let span = lexer.at;
         let token = match c {
@@ -93,20 +93,22 @@ pub(crate) fn lex(text: &str, file: &Arc<str>, report: &mut Report) -> Vec<Lexem
             }
             _ => lexer.word(start),
         };
-        lexemes.push(Lexeme { token, span, comment: comment.take(), behind: behind.take() });
+        let (comment, behind) = (comment.take().map(Into::into), behind.take().map(Into::into));
+        lexemes.push(Lexeme { token, span, comment, behind });
     }
     lexemes
 }
 
 /// `##` begins what the printer itself has to say.
-fn add_comment(comments: &mut Option<Box<str>>, text: &str) {
-    if !text.starts_with("##") {
-        let text = text.trim_end();
-        *comments = Some(match comments.take() {
-            Some(before) => format!("{before}\n{text}").into(),
-            None => text.into(),
-        });
+fn add_comment(comments: &mut Option<String>, text: &str) {
+    if text.starts_with("##") {
+        return;
     }
+    let comments = comments.get_or_insert_default();
+    if !comments.is_empty() {
+        comments.push('\n');
+    }
+    comments.push_str(text.trim_end());
 }
 
 impl<'t> Lexer<'t> {

@@ -183,6 +183,10 @@ fn devices_are_named_once_and_as_linux_names_them() {
     let error = |devices: &[(&str, &str)]| finish(devices).unwrap_err();
     assert!(error(&[("ge-0/0/7", "eth0")]).contains("no interface `ge-0/0/7`"));
     assert!(error(&[("ge-0/0/0", "eth0"), ("ge-0/0/1", "eth0")]).contains("each interface needs its own"));
+    let there = "interfaces { ge-0/0/0 { unit 0; } eth0 { unit 0; } }";
+    let taken = [("ge-0/0/0".to_owned(), "eth0".to_owned())];
+    let error_there = Import::read(there, "f").unwrap().finish(&taken).unwrap_err().to_string();
+    assert!(error_there.contains("device `eth0` for `eth0` and `ge-0/0/0`"), "{error_there}");
     assert!(error(&[("ge-0/0/0", "a-name-of-17-chars")]).contains("15 characters"));
     assert!(error(&[("ge-0/0/0", "reth0")]).contains("Junos"));
     let one = finish(&[("ge-0/0/0", "eth0")]).unwrap();
@@ -205,4 +209,189 @@ fn what_is_no_configuration_is_named() {
     );
     let errors = error(&"}\n".repeat(300));
     assert!(errors.lines().count() == 101 && errors.ends_with("\nand 200 further errors"), "{errors}");
+}
+
+#[test]
+fn a_route_that_loses_its_next_hop_discards_and_takes_no_second_way() {
+    for ways in [
+        "",
+        "inactive: discard;",
+        "discard;",
+        "reject;",
+        "qualified-next-hop 192.0.2.9 { preference 10; }",
+        "next-table other.inet.0;",
+    ] {
+        let text = format!(
+            "interfaces {{ ge-0/0/0 {{ unit 0 {{ family inet {{ address 192.0.2.1/24; }} }} }} }} \
+             routing-options {{ static {{ route 10.0.0.0/8 {{ next-hop st0.0; {ways} }} }} }}"
+        );
+        let imported = taken_over(&text);
+        let config = compile(&parse(&imported.text, "imported").unwrap()).unwrap();
+        assert_eq!(config.static_routes.len(), 1, "{ways}: {}", imported.text);
+        assert_eq!(config.static_routes[0].next_hop, sluice_language::RouteTarget::Discard, "{ways}");
+        assert!(imported.is_partial(), "{}", imported.text);
+        import_holds(&imported.text).unwrap_or_else(|why| panic!("{why}"));
+    }
+}
+
+#[test]
+fn what_a_stand_in_inherits_does_not_hold_the_import_up() {
+    for part in ["application junos-https;", "source-address corp;", "source-address-excluded;"] {
+        let groups = format!(
+            "groups {{ std {{ security {{ policies {{ from-zone <*> to-zone <*> {{ policy <*> {{ match {{ {part} }} }} }} }} }} }} }} \
+             apply-groups std; security {{ address-book {{ global {{ address corp 10.0.0.0/8; }} }} }}"
+        );
+        let odd = "match { source-address any; destination-address any; dynamic-application junos:X; } then { deny; }";
+        let text = groups
+            + &pair(&[
+                format!("policy one {{ {odd} }}"),
+                "policy two { match { destination-address any; } then { permit; } }".to_owned(),
+            ]);
+        let imported = taken_over(&text);
+        assert!(actions(&imported)[0] == ("one-widest".to_owned(), "Deny".to_owned()), "{}", imported.text);
+        import_holds(&imported.text).unwrap_or_else(|why| panic!("{why}"));
+    }
+}
+
+#[test]
+fn comments_at_the_top_are_kept_as_they_are_the_second_time() {
+    import_holds(&taken_over("# old router \u{1}\nsystem { host-name a; }\n").text).unwrap();
+}
+
+#[test]
+fn what_a_group_holds_does_not_permit_in_place_of_the_own_policy() {
+    let group = |body: &str| {
+        format!(
+            "groups {{ base {{ security {{ policies {{ from-zone a to-zone b {{ {body} }} }} }} }} }} apply-groups base; "
+        )
+    };
+    let odd = "policy web { match { dynamic-application junos:HTTP; } then { permit; } }";
+    let own = taken_over(&(group(&policy("web", "", "permit;")) + &pair(&[odd.to_owned()])));
+    let first = &actions(&own)[0];
+    assert!(*first == ("web-widest".to_owned(), "Deny".to_owned()), "{}", own.text);
+    assert!(own.findings[0].why.contains("`web` of a group may permit less"), "{}", own.findings[0].why);
+    import_holds(&own.text).unwrap();
+    // The other way round the group's narrows the router's own.
+    let narrowed = taken_over(&(group(odd) + &pair(&[policy("web", "", "permit;")])));
+    assert!(narrowed.is_wider(), "{}", narrowed.text);
+}
+
+#[test]
+fn a_group_that_is_not_there_takes_no_other_with_it() {
+    let text = format!(
+        "groups {{ deny {{ security {{ policies {{ from-zone a to-zone b {{ {} }} }} }} }} }} \
+         security {{ policies {{ apply-groups [ deny junos-defaults ]; global {{ {} }} }} }} {}",
+        policy("no", "", "deny;"),
+        policy("g", "", "permit;"),
+        pair(&[policy("x", "", "deny;")]),
+    );
+    let imported = taken_over(&text);
+    let no = ("no".to_owned(), "Deny".to_owned());
+    assert!(actions(&imported).contains(&no), "{}", imported.text);
+    assert!(imported.findings[0].why.contains("group `junos-defaults` is not defined"));
+    import_holds(&imported.text).unwrap();
+    let inside = text
+        .replace("groups { deny {", "groups { outer { security { policies { apply-groups deny; } } } deny {");
+    assert!(!imported.is_wider() && taken_over(&inside).is_wider());
+}
+
+#[test]
+fn what_is_told_of_many_policies_grows_with_them_alone() {
+    let odd = policy("x", "dynamic-application junos:X;", "deny;");
+    let policies: Vec<String> = (0..60)
+        .flat_map(|n| {
+            [odd.replace("policy x", &format!("policy d{n}")), policy(&format!("p{n}"), "", "permit;")]
+        })
+        .collect();
+    let imported = taken_over(&pair(&policies));
+    assert!(
+        imported.findings[0].why.ends_with("`p3`, `p4` and 55 more may permit less"),
+        "{}",
+        imported.findings[0].why
+    );
+}
+
+#[test]
+fn keys_are_written_in_clear_and_those_that_cannot_be_read_are_left_out_whole() {
+    let text = |key: &str, authentication: &str| {
+        format!(
+            "interfaces {{ ge-0/0/0 {{ unit 0 {{ family inet {{ address 192.0.2.1/24; }} }} }} }} \
+             security {{ zones {{ security-zone wan {{ interfaces {{ ge-0/0/0.0; }} }} }} }} \
+             routing-options {{ autonomous-system 65000; router-id 192.0.2.1; }} \
+             protocols {{ bgp {{ group up {{ type external; peer-as 65001; neighbor 192.0.2.2 {{ authentication-key \"{key}\"; }} }} }} \
+             ospf {{ area 0.0.0.0 {{ interface ge-0/0/0.0 {{ authentication {{ {authentication}; }} }} }} }} }}"
+        )
+    };
+    let keys = |imported: &Imported| {
+        let protocols = compile(&parse(&imported.text, "imported").unwrap()).unwrap().protocols;
+        let neighbors: Vec<_> =
+            protocols.bgp.iter().flat_map(|bgp| &bgp.neighbors).map(|n| n.key.clone()).collect();
+        let areas = protocols.ospf.iter().flat_map(|ospf| &ospf.areas);
+        let links: Vec<_> = areas.flat_map(|area| &area.interfaces).map(|link| link.md5.clone()).collect();
+        (neighbors, links)
+    };
+    let read = taken_over(&text("$9$LbHX-wg4Z", "md5 1 key \"$9$41JDk5T3CpBFnCuB1rl8X7-VYq.5\""));
+    assert_eq!(keys(&read), (vec![Some("lc".to_owned())], vec![vec![(1, "netscreen".to_owned())]]));
+    assert!(!read.is_partial() && !left(&read).contains("netscreen"), "{}", left(&read));
+    for authentication in ["md5 1 key \"$9$AbC\"", "simple-password \"$9$LbHX-wg4Z\""] {
+        let odd = taken_over(&text("$9$aBc", authentication));
+        assert_eq!(keys(&odd), (vec![], vec![]), "{}", odd.text);
+        assert_eq!(
+            odd.findings.iter().filter(|found| found.cost == Cost::Security).count(),
+            2,
+            "{}",
+            left(&odd)
+        );
+        import_holds(&odd.text).unwrap();
+    }
+}
+
+#[test]
+fn two_dhcp_clients_take_their_default_routes_one_after_the_other() {
+    let text = "interfaces { ge-0/0/0 { unit 0 { family inet { dhcp; } } } \
+                ge-0/0/1 { unit 0 { family inet { dhcp-client { preference 12; } } } } \
+                ge-0/0/2 { unit 0 { family inet { dhcp; } } } } \
+                routing-options { static { route 10.0.0.0/8 { discard; preference 13; } } }";
+    let imported = taken_over(text);
+    let config = compile(&parse(&imported.text, "imported").unwrap()).unwrap();
+    let clients =
+        config.interfaces.iter().map(|interface| interface.units[0].dhcp.as_ref().unwrap().preference);
+    assert_eq!(clients.collect::<Vec<_>>(), [12, 14, 15], "{}", imported.text);
+    assert!(!imported.is_partial() && imported.text.contains("`preference 14` here"), "{}", imported.text);
+    import_holds(&imported.text).unwrap();
+}
+
+#[test]
+fn mtus_of_all_interfaces_lose_the_bytes_of_the_longest_header() {
+    let text = "groups { jumbo { interfaces { <*> { mtu 9192; } } } } apply-groups jumbo; \
+                interfaces { ge-0/0/0 { unit 0 { family inet { address 192.0.2.1/24; } } } TAGGED }";
+    let mtu = |text: &str| {
+        let imported = taken_over(text);
+        import_holds(&imported.text).unwrap();
+        compile(&parse(&imported.text, "imported").unwrap()).unwrap().interfaces[0].mtu
+    };
+    assert_eq!(mtu(&text.replace("TAGGED", "")), Some(9178));
+    let tagged = "ge-0/0/1 { vlan-tagging; unit 5 { vlan-id 5; family inet { address 192.0.3.1/24; } } }";
+    assert_eq!(mtu(&text.replace("TAGGED", tagged)), Some(9174));
+}
+
+#[test]
+fn a_set_of_which_a_group_has_a_part_is_left_out_with_that() {
+    let set = |member: &str| format!("address-set both {{ address {member}; }}");
+    let addresses = "address bad { dns-name x.example; } address good 10.0.0.0/8;";
+    for (in_group, own) in [("good", "bad"), ("bad", "good")] {
+        let text = format!(
+            "groups {{ base {{ security {{ address-book {{ global {{ {} }} }} }} }} }} apply-groups base; \
+             security {{ address-book {{ global {{ {addresses} {} }} }} }} {}",
+            set(in_group),
+            set(own),
+            pair(&[
+                policy("p", "", "deny;").replace("source-address any", "source-address both"),
+                policy("q", "", "permit;")
+            ]),
+        );
+        let imported = taken_over(&text);
+        assert_eq!(actions(&imported)[0].0, "p-widest", "{}", imported.text);
+        import_holds(&imported.text).unwrap();
+    }
 }

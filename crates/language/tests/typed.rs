@@ -293,3 +293,85 @@ fn groups_mean_what_they_would_mean_written_out() {
 fn via(gateway: &str) -> RouteTarget {
     RouteTarget::Gateways(vec![NextHop { address: gateway.parse().unwrap(), interface: None }])
 }
+
+#[test]
+fn sets_in_sets_end_at_a_bound_in_either_order() {
+    let of = |kind: &str, member: &str, count: usize, turned: bool| {
+        let mut sets: Vec<String> =
+            (1..count).map(|n| format!("{kind} s{n} {{ {kind} s{}; }}\n", n + 1)).collect();
+        sets.push(format!("{kind} s{count} {{ {member}; }}\n"));
+        if turned {
+            sets.reverse();
+        }
+        sets.concat()
+    };
+    for turned in [false, true] {
+        for count in [64, 65, 4000] {
+            let addresses = of("address-set", "address a", count, turned);
+            let applications = of("application-set", "application junos-ssh", count, turned);
+            for text in [
+                format!("security {{ address-book {{ global {{ address a 10.0.0.0/8; {addresses} }} }} }}"),
+                format!("applications {{ {applications} }}"),
+            ] {
+                let compiled = compile(&parse(&text, "test").unwrap()).map_err(|errors| errors.to_string());
+                match compiled {
+                    Ok(_) => assert_eq!(count, 64),
+                    Err(why) => assert!(count > 64 && why.contains("inside of each other"), "{why}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn many_lines_of_comments_are_read_in_time_that_grows_with_them() {
+    let text = "# a line of a comment, as they stand in front of configurations\n".repeat(100_000);
+    let began = std::time::Instant::now();
+    let tree = parse(&format!("{text}system {{ host-name a; }}\n"), "test").unwrap();
+    assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
+    assert!(tree.to_commented_text().len() > text.len());
+}
+
+#[test]
+fn numbers_are_written_in_one_way() {
+    let text = |unit: &str, tag: &str| {
+        format!(
+            "interfaces {{ trunk0 {{ vlan-tagging; unit 10 {{ vlan-id 10; }} unit {unit} {{ vlan-id {tag}; }} }} }}"
+        )
+    };
+    config(&text("20", "20"));
+    for (unit, tag) in [("010", "11"), ("20", "011")] {
+        let errors = compile(&parse(&text(unit, tag), "test").unwrap()).unwrap_err().to_string();
+        assert!(errors.contains("begins with 0"), "{errors}");
+    }
+}
+
+#[test]
+fn one_area_of_ospf_stands_once() {
+    let text = "interfaces { a { unit 0 { family inet { address 192.0.2.1/24; } } } } routing-options { router-id 192.0.2.1; } \
+                protocols { ospf { area 0 { interface a.0; } area 0.0.0.0 { interface a.0; } } }";
+    let errors = compile(&parse(text, "test").unwrap()).unwrap_err().to_string();
+    assert!(errors.contains("`0.0.0.0` is the area 0.0.0.0, which stands there already"), "{errors}");
+}
+
+#[test]
+fn addresses_published_by_name_need_somebody_who_answers_for_them() {
+    let text = |matching: &str, proxy: &str| {
+        format!(
+            "interfaces {{ lan0 {{ unit 0 {{ family inet {{ address 10.0.0.1/24; }} }} }} \
+             wan0 {{ unit 0 {{ family inet {{ address 192.0.2.1/24; }} }} }} }} \
+             security {{ address-book {{ global {{ address pub 192.0.2.5/32; address-set pubs {{ address pub; }} }} }} \
+             zones {{ security-zone lan {{ interfaces {{ lan0.0; }} }} security-zone wan {{ interfaces {{ wan0.0; }} }} }} \
+             nat {{ {proxy} destination {{ pool p {{ address 10.0.0.5/32; }} rule-set r {{ from zone wan; \
+             rule a {{ match {{ {matching}; }} then {{ destination-nat pool p; }} }} }} }} }} }}"
+        )
+    };
+    let proxy = "proxy-arp { interface wan0.0 { address 192.0.2.5/32; } }";
+    for matching in
+        ["destination-address 192.0.2.5/32", "destination-address-name pub", "destination-address-name pubs"]
+    {
+        let errors = compile(&parse(&text(matching, ""), "test").unwrap()).unwrap_err().to_string();
+        assert!(errors.contains("nobody answers ARP for `192.0.2.5`"), "{matching}: {errors}");
+        config(&text(matching, proxy));
+    }
+}

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
+use super::nesting::Nesting;
 use super::undefined;
 use super::view::View;
 use crate::config::{Ranges, Zone};
@@ -121,6 +122,7 @@ fn book<'a>(view: View<'a>, report: &mut Report) -> AddressBook<'a> {
         book.ranges.insert(entry.word(), address_entry(entry, report));
     }
     let sets: HashMap<&str, View> = view.entries(&["address-set"]).map(|set| (set.word(), set)).collect();
+    let mut nesting = Nesting::default();
     for set in view.entries(&["address-set"]) {
         reserved(set, report);
         if view.path(&["address"]).is_some_and(|addresses| addresses.has(set.word())) {
@@ -128,7 +130,7 @@ fn book<'a>(view: View<'a>, report: &mut Report) -> AddressBook<'a> {
             report.error_help(&set.location(), message, "rename one of them");
             continue;
         }
-        flatten(set, &sets, &mut book, &mut Vec::new(), report);
+        flatten(set, &sets, &mut book, &mut nesting, report);
     }
     book
 }
@@ -189,18 +191,18 @@ fn range(low: View, report: &mut Report) -> Option<Ranges> {
     bounds(from, to)
 }
 
-/// Resolves a set and the sets inside it; `open` are the sets being resolved.
+/// Resolves a set and the sets inside it.
 fn flatten<'a>(
     set: View<'a>,
     sets: &HashMap<&'a str, View<'a>>,
     book: &mut AddressBook<'a>,
-    open: &mut Vec<&'a str>,
+    nesting: &mut Nesting<'a>,
     report: &mut Report,
 ) {
     if book.ranges.contains_key(set.word()) {
         return;
     }
-    open.push(set.word());
+    nesting.enter(set.word());
     let mut ranges = Ranges::default();
     for member in set.entries(&["address"]) {
         match book.ranges.get(member.word()) {
@@ -213,18 +215,11 @@ fn flatten<'a>(
     }
     for member in set.entries(&["address-set"]) {
         match sets.get(member.word()) {
-            Some(_) if open.contains(&member.word()) => {
-                let message = format!(
-                    "address-set `{}` contains itself: {}",
-                    member.word(),
-                    chain(open, member.word())
-                );
-                report.error_help(&member.location(), message, "remove one of these uses");
-            }
-            Some(inner) => {
-                flatten(*inner, sets, book, open, report);
+            Some(inner) if nesting.takes("address-set", member, report) => {
+                flatten(*inner, sets, book, nesting, report);
                 ranges.add(&book.ranges.get(member.word()).cloned().unwrap_or_default());
             }
+            Some(_) => {}
             None => undefined(report, member, "address-set", sets.keys().copied(), &book.inactive),
         }
     }
@@ -235,15 +230,7 @@ fn flatten<'a>(
             "add an `address` or an `address-set`",
         );
     }
-    open.pop();
+    nesting.leave();
     ranges.normalise();
     book.ranges.insert(set.word(), ranges);
-}
-
-/// `a -> b -> a`
-pub(super) fn chain(open: &[&str], name: &str) -> String {
-    let start = open.iter().position(|set| *set == name).unwrap_or(0);
-    let mut names = open[start..].to_vec();
-    names.push(name);
-    names.join(" -> ")
 }

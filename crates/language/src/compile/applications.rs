@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::address_book::chain;
+use super::nesting::Nesting;
 use super::undefined;
 use super::view::View;
 use crate::config::Service;
@@ -51,6 +51,7 @@ pub(super) fn compile<'a>(top: View<'a>, report: &mut Report) -> Applications<'a
         known.services.insert(entry.word(), application(entry, report));
     }
     let sets: HashMap<&str, View> = top.entries(APPLICATION_SET).map(|set| (set.word(), set)).collect();
+    let mut nesting = Nesting::default();
     for set in top.entries(APPLICATION_SET) {
         reserved(set, report);
         if top.path(APPLICATION).is_some_and(|applications| applications.has(set.word())) {
@@ -58,7 +59,7 @@ pub(super) fn compile<'a>(top: View<'a>, report: &mut Report) -> Applications<'a
             report.error_help(&set.location(), message, "rename one of them");
             continue;
         }
-        flatten(set, &sets, &mut known, &mut Vec::new(), report);
+        flatten(set, &sets, &mut known, &mut nesting, report);
     }
     known
 }
@@ -165,13 +166,13 @@ fn flatten<'a>(
     set: View<'a>,
     sets: &HashMap<&'a str, View<'a>>,
     known: &mut Applications<'a>,
-    open: &mut Vec<&'a str>,
+    nesting: &mut Nesting<'a>,
     report: &mut Report,
 ) {
     if known.services.contains_key(set.word()) {
         return;
     }
-    open.push(set.word());
+    nesting.enter(set.word());
     let mut terms: Vec<Service> = Vec::new();
     for member in set.entries(&["application"]) {
         match known.services.get(member.word()) {
@@ -181,15 +182,11 @@ fn flatten<'a>(
     }
     for member in set.entries(&["application-set"]) {
         match sets.get(member.word()) {
-            Some(_) if open.contains(&member.word()) => {
-                let loop_names = chain(open, member.word());
-                let message = format!("application-set `{}` contains itself: {loop_names}", member.word());
-                report.error_help(&member.location(), message, "remove one of these uses");
-            }
-            Some(inner) => {
-                flatten(*inner, sets, known, open, report);
+            Some(inner) if nesting.takes("application-set", member, report) => {
+                flatten(*inner, sets, known, nesting, report);
                 terms.extend(known.services.get(member.word()).cloned().unwrap_or_default());
             }
+            Some(_) => {}
             None => match predefined::set(member.word()) {
                 Some(services) => terms.extend(services),
                 None => known.undefined(report, member, "application-set", |name| {
@@ -205,7 +202,7 @@ fn flatten<'a>(
             "add an `application` or an `application-set`",
         );
     }
-    open.pop();
+    nesting.leave();
     known.services.insert(set.word(), distinct(terms));
 }
 

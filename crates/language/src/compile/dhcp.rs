@@ -120,6 +120,9 @@ pub(super) fn lans_are_units(top: View, interfaces: &[Interface], report: &mut R
     }
 }
 
+/// By this the import knows it.
+pub(crate) const SAME_DEFAULT_ROUTE: &str = "takes a default route of preference";
+
 /// The kernel has one route of a destination and a metric: clients would take theirs from each other for ever.
 pub(super) fn default_routes_are_distinct(
     top: View,
@@ -143,7 +146,7 @@ pub(super) fn default_routes_are_distinct(
         };
         if let Some(other) = seen.insert(client.preference, format!("interfaces {interface} unit {number}")) {
             let message = format!(
-                "`{}` takes a default route of preference {}, as `{other}` has one",
+                "`{}` {SAME_DEFAULT_ROUTE} {}, as `{other}` has one",
                 view.context(),
                 client.preference
             );

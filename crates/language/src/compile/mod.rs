@@ -13,6 +13,7 @@ mod interfaces;
 mod leaks;
 mod log;
 mod nat;
+mod nesting;
 mod policies;
 mod protocols;
 mod router_advertisement;
@@ -32,7 +33,9 @@ use crate::groups;
 use crate::tree::Tree;
 use view::View;
 
+pub(crate) use dhcp::SAME_DEFAULT_ROUTE;
 pub(crate) use instances::unfit_name;
+pub(crate) use protocols::HIDDEN;
 
 /// Compiles the active statements of a tree, or says everything that is wrong with them.
 pub fn compile(tree: &Tree) -> Result<Config, Errors> {

@@ -8,17 +8,20 @@ mod cost;
 mod names;
 mod policies;
 mod scope;
+mod secrets;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub use cost::Cost;
 pub use names::{Port, is_port};
 
 use crate::check::{check, context};
-use crate::compile::typed;
+use crate::compile::{SAME_DEFAULT_ROUTE, typed};
 use crate::error::{Error, Errors, Location, Report};
 use crate::schema::Kind;
+use crate::schema::dhcp::PREFERENCE;
 use crate::stray::Stray;
 use crate::tree::{NodeId, TOP, Tree};
 use scope::Scope;
@@ -34,6 +37,8 @@ pub struct Import {
     statements: HashMap<(String, u32, u32), Vec<NodeId>>,
     /// Policies that stand in for others.
     stand_ins: HashSet<NodeId>,
+    /// DHCP clients that got a `preference`.
+    preferred: HashSet<NodeId>,
 }
 
 /// Something that is not as it was on the router.
@@ -145,6 +150,7 @@ impl Import {
             heading,
             statements: HashMap::new(),
             stand_ins: HashSet::new(),
+            preferred: HashSet::new(),
         };
         for id in import.all() {
             import.statements.entry(import.position(id)).or_default().push(id);
@@ -156,6 +162,7 @@ impl Import {
     pub fn finish(mut self, devices: &[(String, String)]) -> Result<Imported, ImportError> {
         self.check_devices(devices)?;
         self.fit_names(devices);
+        self.reveal_keys();
         self.settle()?;
         self.findings.sort_by(|a, b| (a.cost, &a.location).cmp(&(b.cost, &b.location)));
         let devices: Vec<(String, String)> =
@@ -178,25 +185,40 @@ impl Import {
                 let why = "Junos calls interfaces so, and importing the result again would leave it out";
                 return Err(ImportError::Device(to.clone(), why.to_owned()));
             }
-            if let Some(other) = taken.insert(to, from) {
+            let is_there = self.tree.at(&["interfaces", to]).is_some();
+            let other = taken.insert(to, from).or(Some(to.as_str()).filter(|_| from != to && is_there));
+            if let Some(other) = other {
                 return Err(ImportError::DeviceTwice(to.clone(), other.to_owned(), from.clone()));
             }
         }
         Ok(())
     }
 
-    /// Leaves out what is wrong until nothing is.
+    /// Leaves out what is wrong until nothing is, or until what is in effect was in effect before.
     fn settle(&mut self) -> Result<(), ImportError> {
+        let mut seen = HashSet::from([self.in_effect()]);
         loop {
             let Err(errors) = self.judge() else { return Ok(()) };
-            let mut changed = false;
             for error in errors.iter() {
-                changed |= self.leave_out(error);
+                self.leave_out(error);
             }
-            if !changed {
+            if !seen.insert(self.in_effect()) {
                 return Err(ImportError::Stuck(errors));
             }
         }
+    }
+
+    /// A hash of every statement that is active.
+    fn in_effect(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        let mut stack = vec![(TOP, 0)];
+        while let Some((id, depth)) = stack.pop() {
+            (depth, &self.tree.node(id).word).hash(&mut hasher);
+            let active = |child: &&NodeId| !self.tree.node(**child).inactive;
+            let children = self.tree.node(id).children.iter().rev().filter(active);
+            stack.extend(children.map(|&child| (child, depth + 1)));
+        }
+        hasher.finish()
     }
 
     /// Names are resolved only once every statement is a known one.
@@ -209,22 +231,25 @@ impl Import {
         report.finish(())
     }
 
-    /// False when there is nothing left to take out for this error.
-    fn leave_out(&mut self, error: &Error) -> bool {
+    fn leave_out(&mut self, error: &Error) {
         let at = &error.location;
         let there = self.statements.get(&(at.file.to_string(), at.line, at.column));
         // An error before it may have taken it out already.
         let mut there = there.into_iter().flatten();
-        let Some(&id) = there.find(|&&id| !self.tree.is_inactive(id) && !self.is_gone(id)) else {
-            return false;
-        };
+        let Some(&id) = there.find(|&&id| !self.tree.is_inactive(id) && !self.is_gone(id)) else { return };
+        if error.message.contains(SAME_DEFAULT_ROUTE) && self.prefer_later(id) {
+            return;
+        }
+        if self.is_group_of_several(id) {
+            return self.leave_group(id, brief(&error.message));
+        }
         match scope::of(&self.tree, id) {
             Scope::Policy(policy) => self.leave_policy(policy, id, error),
             Scope::Host(pair) => self.leave_host_policies(pair),
-            Scope::Route(route) => self.leave_route(route, id, error),
+            Scope::Route(route) => self.leave_route(route, error),
+            Scope::Signed(whole) => self.leave_signed(whole, &error.message),
             Scope::Statement(statement) => self.leave_statement(statement, &error.message),
         }
-        true
     }
 
     fn is_gone(&self, id: NodeId) -> bool {
@@ -233,28 +258,72 @@ impl Import {
         parents.zip(&steps).any(|(parent, child)| !self.tree.node(parent).children.contains(child))
     }
 
+    /// A neighbour without its key would be believed whoever it is.
+    fn leave_signed(&mut self, whole: NodeId, why: &str) {
+        self.tree.set_inactive(whole, true);
+        let why = format!("{}; left out whole: it is not spoken with without its key", brief(why));
+        self.found(whole, Cost::Security, why, true);
+    }
+
+    /// Two clients keep their addresses, and take their default routes one after the other. False when it cannot be so.
+    fn prefer_later(&mut self, client: NodeId) -> bool {
+        let value = |tree: &Tree, id: NodeId| {
+            let value = tree.node(id).children.first().copied()?;
+            tree.node(value).word.parse::<u32>().ok()
+        };
+        let is_own = self.tree.path(client).first() == Some(&"interfaces");
+        let own = self.tree.find(client, "preference").filter(|&id| !self.tree.node(id).inactive);
+        let own = own.and_then(|id| value(&self.tree, id)).unwrap_or(PREFERENCE);
+        let all = self.all().into_iter().filter(|&id| self.tree.node(id).word == "preference");
+        let taken: HashSet<u32> = all.filter_map(|id| value(&self.tree, id)).chain([PREFERENCE]).collect();
+        let free = (own..u32::MAX).find(|number| *number != own && !taken.contains(number));
+        let Some(free) = free.filter(|_| is_own && self.preferred.insert(client)) else { return false };
+        let Some(preference) = self.add(client, "preference") else { return false };
+        self.tree.set_inactive(preference, false);
+        self.add(preference, &free.to_string());
+        let why = format!(
+            "`preference {free}` here: two default routes cannot have {own}, and this one is taken when the other is gone"
+        );
+        self.found(client, Cost::Traffic, why, false);
+        true
+    }
+
     fn leave_statement(&mut self, id: NodeId, why: &str) {
-        let (cost, means) = cost::of(&self.tree.path(id));
+        let (cost, means) = match self.applies_policies(id) {
+            true => (Cost::Wider, "policies of the group do not deny there any more: copy them"),
+            false => cost::of(&self.tree.path(id)),
+        };
         self.tree.set_inactive(id, true);
         self.found(id, cost, format!("{}; {means}", brief(why)), true);
         self.leave_members(id);
+        self.leave_namesakes(id);
     }
 
-    /// Without its next hop a route would hand its packets to a wider one: out of a tunnel, into the clear.
-    fn leave_route(&mut self, route: NodeId, id: NodeId, error: &Error) {
-        let hop = self.tree.find(route, "next-hop");
-        let is_hop =
-            hop.is_some_and(|hop| !self.tree.node(hop).inactive && self.tree.steps(id).contains(&hop));
-        if let Some(hop) = hop.filter(|_| is_hop) {
-            self.tree.set_inactive(hop, true);
+    /// Without its next hop a route would hand its packets to a wider one, or to a way that was its second: out of a
+    /// tunnel, into the clear. It discards alone.
+    fn leave_route(&mut self, route: NodeId, error: &Error) {
+        let (location, what) = (self.tree.location(route), context(&self.tree, route));
+        for word in ["next-hop", "next-table", "qualified-next-hop", "reject"] {
+            let Some(way) = self.tree.find(route, word).filter(|&way| !self.tree.is_off(way)) else {
+                continue;
+            };
+            self.tree.set_inactive(way, true);
+            if word != "next-hop" {
+                let why = "left out with `next-hop`: its packets take no other way".to_owned();
+                self.found(way, Cost::Traffic, why, true);
+            }
         }
-        let word = self.new_word("discard");
-        let why = match self.tree.child(route, &word) {
+        let discard = match self.tree.find(route, "discard") {
+            Some(discard) => {
+                self.tree.set_inactive(discard, false);
+                Some(discard)
+            }
+            None => self.add(route, "discard"),
+        };
+        let why = match discard {
             Some(_) => "it discards instead, so that its packets take no other way",
             None => "what it routed takes another way",
         };
-        let location = self.tree.location(route);
-        let what = context(&self.tree, route);
         let why = format!("{}; {why}", brief(&error.message));
         self.findings.push(Finding { cost: Cost::Traffic, location, what, why, left_out: true });
     }
@@ -271,8 +340,13 @@ impl Import {
 
     /// Every statement, in the order of the text.
     fn all(&self) -> Vec<NodeId> {
+        self.below(TOP)
+    }
+
+    /// A statement and all below it.
+    fn below(&self, id: NodeId) -> Vec<NodeId> {
         let mut found = Vec::new();
-        let mut stack = vec![TOP];
+        let mut stack = vec![id];
         while let Some(id) = stack.pop() {
             found.push(id);
             stack.extend(self.tree.node(id).children.iter().rev());
@@ -313,6 +387,6 @@ const NOT_SUPPORTED: &str = "is not supported by Sluice";
 /// Comments before the first statement.
 fn heading(text: &str) -> Vec<String> {
     let lines = text.trim_start_matches('\u{feff}').lines();
-    let comments = lines.map(str::trim).take_while(|line| line.starts_with('#'));
-    comments.map(|line| line.replace(|c: char| c.is_control(), " ")).collect()
+    let lines = lines.map(|line| line.replace(|c: char| c.is_control(), " ").trim().to_owned());
+    lines.take_while(|line| line.starts_with('#')).collect()
 }

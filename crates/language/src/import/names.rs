@@ -169,14 +169,19 @@ impl Import {
         self.leave_interfaces(&devices);
         let clean = self.clean_names();
         let mut told = HashSet::new();
+        // what was taken over before has Linux's MTUs already
+        let is_renamed = devices.iter().any(|(from, to)| from != to);
+        let headers = self.headers();
         for id in self.all() {
             let Some(kind) = kind_of(&self.tree, id) else { continue };
             let word = self.tree.node(id).word.clone();
             match kind {
                 Kind::Interface => {
                     if let Some(device) = devices.get(word.as_str()).filter(|device| **device != word) {
-                        self.fit_mtu(id);
+                        self.fit_mtu(id, &headers);
                         self.tree.reword_if_free(id, (*device).to_owned());
+                    } else if word == ALL_INTERFACES && is_renamed && !self.tree.is_inactive(id) {
+                        self.fit_mtu(id, &headers);
                     }
                 }
                 Kind::Unit | Kind::NextHop => {
@@ -263,7 +268,7 @@ impl Import {
                 continue;
             }
             let name = node.word.clone();
-            let is_odd_pattern = is_pattern(&name) && name != "<*>";
+            let is_odd_pattern = is_pattern(&name) && name != ALL_INTERFACES;
             let why = match inner(&name) {
                 _ if devices.contains_key(name.as_str()) => continue,
                 Some(why) => why.to_owned(),
@@ -283,16 +288,33 @@ impl Import {
         }
     }
 
-    /// Junos counts the Ethernet header and tags, Linux does not.
-    fn fit_mtu(&mut self, interface: NodeId) {
+    /// Bytes of Ethernet header and tags by the name of an interface, or the pattern of many.
+    fn headers(&self) -> Vec<(String, u32)> {
+        let tree = &self.tree;
+        let interfaces = self
+            .all()
+            .into_iter()
+            .filter(|&id| matches!(kind_of(tree, id), Some(Kind::Interface)) && !tree.is_inactive(id));
+        let header = |id: NodeId| {
+            let has = |word| tree.find(id, word).is_some_and(|id| !tree.node(id).inactive);
+            let length = match (has("flexible-vlan-tagging"), has("vlan-tagging")) {
+                (true, _) => 22,
+                (false, true) => 18,
+                (false, false) => 14,
+            };
+            (tree.node(id).word.clone(), length)
+        };
+        interfaces.map(header).collect()
+    }
+
+    /// Junos counts the Ethernet header and tags, Linux does not; of many interfaces the longest one fits them all.
+    fn fit_mtu(&mut self, interface: NodeId, headers: &[(String, u32)]) {
         let tree = &self.tree;
         let value = tree.find(interface, "mtu").and_then(|mtu| tree.node(mtu).children.first().copied());
-        let has = |word| tree.find(interface, word).is_some_and(|id| !tree.node(id).inactive);
-        let header = match (has("flexible-vlan-tagging"), has("vlan-tagging")) {
-            (true, _) => 22,
-            (false, true) => 18,
-            (false, false) => 14,
-        };
+        let word = &tree.node(interface).word;
+        let is_meant = |name: &str| name == word || name == ALL_INTERFACES || word == ALL_INTERFACES;
+        let meant = headers.iter().filter(|(name, _)| is_meant(name));
+        let header = meant.map(|(_, length)| *length).max().unwrap_or(14);
         let Some(value) = value else { return };
         let mtu = tree.node(value).word.parse::<u32>().ok().and_then(|mtu| mtu.checked_sub(header));
         if let Some(mtu) = mtu
@@ -347,21 +369,33 @@ impl Import {
         clean
     }
 
-    /// `${node}` in a list with others is taken out alone; a list cannot have inactive members.
     fn take_node_groups(&mut self) {
         for id in self.all() {
-            let node = self.tree.node(id);
-            let is_node =
-                node.word.starts_with("${") && matches!(kind_of(&self.tree, id), Some(Kind::Name("group")));
-            if is_node && self.tree.node(node.parent).children.len() > 1 && !self.tree.is_inactive(id) {
-                let what = context(&self.tree, id);
-                let why = format!("`{what}`: groups of one node of a cluster; copy what you need of them");
-                self.found(id, Cost::Security, why, true);
-                self.tree.detach(id);
+            let is_node = self.tree.node(id).word.starts_with("${");
+            if is_node && self.is_group_of_several(id) && !self.tree.is_inactive(id) {
+                self.leave_group(id, "groups of one node of a cluster; copy what you need of them");
             }
         }
     }
+
+    /// A name in `apply-groups` or `apply-groups-except`, beside others.
+    pub(super) fn is_group_of_several(&self, id: NodeId) -> bool {
+        let parent = self.tree.node(id).parent;
+        let is_applied = matches!(self.tree.node(parent).cursor, Cursor::Value(_))
+            && matches!(kind_of(&self.tree, id), Some(Kind::Name("group")));
+        is_applied && self.tree.node(parent).children.len() > 1
+    }
+
+    /// Takes a name out alone: a list cannot have inactive members, and the others' groups must stay in effect.
+    pub(super) fn leave_group(&mut self, id: NodeId, why: &str) {
+        let what = context(&self.tree, id);
+        self.found(id, Cost::Security, format!("`{what}`: {why}"), true);
+        self.tree.detach(id);
+    }
 }
+
+/// In groups, what every interface inherits.
+const ALL_INTERFACES: &str = "<*>";
 
 /// Names are at most this long.
 pub(super) const MAX_NAME: usize = 63;

@@ -10,6 +10,8 @@ pub(super) enum Scope {
     /// Policies from or to the gateway itself.
     Host(NodeId),
     Route(NodeId),
+    /// A neighbour, or all on a link, with the key that signs what is said.
+    Signed(NodeId),
 }
 
 /// Statements that mean what they say only as a whole, and what below them may be left out alone.
@@ -91,6 +93,25 @@ pub(super) fn of(tree: &Tree, id: NodeId) -> Scope {
         // what it kept apart must not meet in the main one
         ["routing-instances", _] | ["routing-instances", _, "instance-type", ..] => {
             Scope::Statement(steps[1])
+        }
+        ["protocols", "bgp", "authentication-key" | "authentication-key-chain", ..] => {
+            Scope::Signed(steps[1])
+        }
+        ["protocols", "bgp", "group", _, "authentication-key" | "authentication-key-chain", ..] => {
+            Scope::Signed(steps[3])
+        }
+        [
+            "protocols",
+            "bgp",
+            "group",
+            _,
+            "neighbor",
+            _,
+            "authentication-key" | "authentication-key-chain",
+            ..,
+        ] => Scope::Signed(steps[5]),
+        ["protocols", "ospf" | "ospf3", "area", _, "interface", _, "authentication", ..] => {
+            Scope::Signed(steps[5])
         }
         // without its policies a neighbour would be believed and told everything
         ["protocols", "bgp", "import" | "export", ..] => Scope::Statement(steps[1]),

@@ -232,7 +232,15 @@ fn interface(word: &str) -> Result<(), String> {
     ensure(word.chars().all(valid) && word != "." && word != "..", "not a device name")
 }
 
+/// There is one way to write each: as words they are compared, and name what may stand once.
 pub(crate) fn number(word: &str, min: u64, max: u64) -> Result<u64, String> {
+    let value = digits(word, min, max)?;
+    ensure(word.len() == 1 || !word.starts_with('0'), "a number that begins with 0")?;
+    Ok(value)
+}
+
+/// Of a fixed length, with zeros in front.
+fn digits(word: &str, min: u64, max: u64) -> Result<u64, String> {
     if word.is_empty() || !word.bytes().all(|b| b.is_ascii_digit()) {
         return Err("not a number".into());
     }
@@ -325,7 +333,7 @@ pub(crate) fn inactivity_timeout(word: &str) -> Result<u16, String> {
 pub(crate) fn time(word: &str) -> Result<u32, String> {
     let parts: Vec<&str> = word.split(':').collect();
     let part = |index: usize, max: u64| match parts.get(index) {
-        Some(part) => ensure(part.len() == 2, "not a time").and_then(|()| number(part, 0, max)),
+        Some(part) => ensure(part.len() == 2, "not a time").and_then(|()| digits(part, 0, max)),
         None => Ok(0),
     };
     ensure(matches!(parts.len(), 2 | 3), "not a time")?;
@@ -340,8 +348,8 @@ pub(crate) fn date(word: &str) -> Result<i64, String> {
     let parts: Vec<&str> = day.split('-').collect();
     let [year, month, day] = parts.as_slice() else { return Err("not a date".into()) };
     ensure(year.len() == 4 && month.len() == 2 && day.len() == 2, "not a date")?;
-    let (year, month) = (number(year, 1970, 9999)?, number(month, 1, 12)?);
-    let day = number(day, 1, 31)?;
+    let (year, month) = (digits(year, 1970, 9999)?, digits(month, 1, 12)?);
+    let day = digits(day, 1, 31)?;
     let days = days_since_1970(year as i64, month as i64, day as i64);
     ensure(day <= days_of_month(year as i64, month as i64), "the month has fewer days")?;
     Ok(days * DAY_S + i64::from(time(time_of_day)?))

@@ -11,6 +11,7 @@ use crate::compile::view::View;
 use crate::config::Ranges;
 use crate::error::Report;
 use crate::nat::{DestinationAction, DestinationPool, Ends, NatMatch, NatRule, RuleSet, SourceAction, count};
+use crate::schema::kind::{book_prefix, first_address, last_address};
 use crate::services::{has_ports, has_translated_ports};
 
 /// Rule-sets of one kind; `rule` reads what stands in one.
@@ -172,12 +173,9 @@ pub(super) fn destination<'a>(
             scope.report.error_help(&view.location(), message, "add `match destination-address`");
             return None;
         };
-        for entry in view.entries(&["match", "destination-address"]) {
-            let Ok(prefix) = crate::schema::kind::book_prefix(entry.word()) else { continue };
-            let (low, high) =
-                (crate::schema::kind::first_address(prefix), crate::schema::kind::last_address(prefix));
-            published.push(Published { from: set.from.clone(), low, high, view: entry });
-        }
+        let addresses = destinations(view, scope);
+        let publish = |(low, high, view)| Published { from: set.from.clone(), low, high, view };
+        published.extend(addresses.into_iter().map(publish));
         let action = action(view, "destination-nat", "off or pool NAME", scope.report)?;
         if action.word() == "off" {
             return Some(NatRule { name: view.word().to_owned(), matching, then: DestinationAction::Off });
@@ -190,6 +188,21 @@ pub(super) fn destination<'a>(
         Some(NatRule { name: view.word().to_owned(), matching, then })
     });
     (sets, published)
+}
+
+/// Ranges that a rule matches by prefixes and by names, each with where it is written. What says `any` publishes none.
+fn destinations<'a>(rule: View<'a>, scope: &Scope) -> Vec<(IpAddr, IpAddr, View<'a>)> {
+    let prefixes = rule.entries(&["match", "destination-address"]).filter_map(|entry| {
+        let prefix = book_prefix(entry.word()).ok()?;
+        Some((first_address(prefix), last_address(prefix), entry))
+    });
+    let mut found: Vec<_> = prefixes.collect();
+    for entry in rule.entries(&["match", "destination-address-name"]) {
+        let Some(ranges) = scope.names.addresses.find(None, entry.word()) else { continue };
+        found.extend(ranges.v4.iter().map(|&(low, high)| (low.into(), high.into(), entry)));
+        found.extend(ranges.v6.iter().map(|&(low, high)| (low.into(), high.into(), entry)));
+    }
+    found
 }
 
 fn destination_fits(

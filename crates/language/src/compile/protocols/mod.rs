@@ -112,12 +112,18 @@ fn plain(view: View, report: &mut Report) -> String {
     text.to_owned()
 }
 
-/// A key: one word of printable ASCII.
+/// What a key begins with that a router shows and hides; as it stands no neighbour has it.
+pub(crate) const HIDDEN: &str = "$9$";
+
+/// A key: one word of printable ASCII, in clear.
 fn key(view: View, longest: usize, report: &mut Report) -> String {
     let text = view.word();
     if text.is_empty() || text.len() > longest || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         let message = "the key has blanks, characters beyond ASCII, or too many of them".to_owned();
         report.error_help(&view.location(), message, format!("at most {longest} printable characters"));
+    } else if text.starts_with(HIDDEN) {
+        let message = format!("the key begins with `{HIDDEN}`, as a router hides it: no neighbour has it so");
+        report.error_help(&view.location(), message, "write the key in clear");
     }
     text.to_owned()
 }

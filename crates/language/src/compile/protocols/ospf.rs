@@ -26,6 +26,10 @@ pub(super) fn compile(
             report.error_help(&view.location(), message, "expected a number or an address, like `0.0.0.0`");
             continue;
         };
+        if areas.iter().any(|area: &Area| area.id == id) {
+            let message = format!("`{}` is the area {id}, which stands there already", view.word());
+            report.error_help(&view.location(), message, "write its interfaces into the first one");
+        }
         let mut members = vec![];
         for entry in view.entries(&["interface"]) {
             let Some(member) = interface(entry, interfaces, report) else { continue };
