@@ -135,7 +135,8 @@ fn forward(
             Fate::Drop => {}
             Fate::Double => output.send_all(&[&frame, &frame]).unwrap(),
             Fate::HoldBack(frames) => waiting.push(Waiting { frame, after: number + frames, due: now }),
-            Fate::Delay(time) => waiting.push(Waiting { frame, after: 0, due: now + time }),
+            // it was waited for
+            Fate::Delay(time) => waiting.push(Waiting { frame, after: 0, due: Instant::now() + time }),
             Fate::Corrupt => send_changed(output, &mut frame, 52, false),
             Fate::CorruptWell => send_changed(output, &mut frame, 100, true),
             Fate::CorruptHeader => send_changed(output, &mut frame, 27, false),
