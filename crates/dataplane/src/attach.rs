@@ -88,16 +88,21 @@ fn root_name(hook: ObjectKind) -> &'static str {
 impl Dataplane {
     /// Brings a device to the wanted state. What is already there stays, so this can be called at every commit.
     pub fn attach(&self, wanted: &Attachment) -> Result<()> {
+        self.remove_lost_links()?;
         self.attach_behind(wanted, None)
     }
 
-    /// The same with the gate alone before the gateway's own programs, if there is one.
+    /// Before devices are attached, once for all of them: links of devices that have gone or left, whose numbers others may have.
+    pub fn remove_lost_links(&self) -> Result<()> {
+        let _changing = self.changing();
+        links::remove_lost(&self.state.pin)
+    }
+
+    /// One of several, with the gate alone before the gateway's own programs, if there is one.
     pub fn attach_behind(&self, wanted: &Attachment, gate: Option<&GateAlone>) -> Result<()> {
         let _changing = self.changing();
         self.check_loaded(wanted)?;
         self.state.commit()?;
-        links::remove_dead(&self.state.pin)?;
-        links::remove_away(&self.state.pin)?;
         let kind = if wanted.hook.xdp().is_some() { ObjectKind::Xdp } else { ObjectKind::Tc };
         let ingress = match gate {
             _ if wanted.hook == Hook::EgressOnly => None,

@@ -82,6 +82,7 @@ impl Pinned {
                 .is_ok_and(|all| all.iter().any(|(_, link)| *link == self.details.id))
         };
         match self.point {
+            _ if self.details.ifindex == 0 => false,
             AttachPoint::TcxIn => holds(Target::TcxIngress),
             AttachPoint::TcxOut => holds(Target::TcxEgress),
             AttachPoint::Xdp => device::xdp(self.ifindex).is_ok_and(|state| {
@@ -128,17 +129,18 @@ pub(crate) fn all(pin: &Path) -> Result<Vec<Pinned>> {
 
 /// Removes the pins of links whose device is gone.
 pub(crate) fn remove_dead(pin: &Path) -> Result<()> {
-    for link in all(pin)?.into_iter().filter(|link| link.details.ifindex == 0) {
-        tracing::info!(link = %link.path.display(), "its device is gone; removing the link");
-        link.remove()?;
-    }
-    Ok(())
+    remove(pin, "its device is gone", |link| link.details.ifindex == 0)
 }
 
-/// The same of those that have moved to another network namespace than the calling thread's: what arrives there is not ours.
-pub(crate) fn remove_away(pin: &Path) -> Result<()> {
-    for link in all(pin)?.into_iter().filter(|link| link.details.ifindex != 0 && !link.is_here()) {
-        tracing::info!(link = %link.path.display(), "its device is in another network namespace; removing the link");
+/// The same, and links whose device has moved to another network namespace than the calling thread's: what arrives there is not
+/// ours.
+pub(crate) fn remove_lost(pin: &Path) -> Result<()> {
+    remove(pin, "its device is gone, or in another network namespace", |link| !link.is_here())
+}
+
+fn remove(pin: &Path, why: &str, is_lost: impl Fn(&Pinned) -> bool) -> Result<()> {
+    for link in all(pin)?.into_iter().filter(is_lost) {
+        tracing::info!(link = %link.path.display(), "{why}; removing the link");
         link.remove()?;
     }
     Ok(())

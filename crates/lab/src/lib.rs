@@ -11,6 +11,7 @@ pub mod branch;
 pub mod browser;
 pub mod capture;
 pub mod demo;
+pub mod devices;
 mod edges;
 mod fan_out;
 pub mod frr;

@@ -31,8 +31,8 @@ use crate::patience::until;
 
 /// Frames given to the driver at one time.
 const BATCH: u32 = 64;
-/// Of one call.
-const REPEAT: u32 = i32::MAX as u32;
+/// Of one call of [`run_live`]; frames that were not due are some of them.
+pub const REPEAT: u32 = i32::MAX as u32;
 /// As in stream.bpf.c.
 const FRAME_BYTES: usize = 64;
 const TICK_NS: u64 = 1_000_000;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::unistd::Pid;
 use packets::*;
+use sluice_lab::devices;
 use sluice_lab::netns::{Netns, VethEnd, veth};
 use sluice_monitor::analysis::{Control, Options, analyze};
 use sluice_monitor::capture::{self, CaptureError, Source};
@@ -46,9 +47,7 @@ impl Wire {
 
     /// Frames that the veth has dropped since its receiver had no turn: nobody behind it can know of them.
     fn lost(&self) -> u64 {
-        let shown = self.other.ip("-json -statistics link show out0").unwrap();
-        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
-        shown[0]["stats64"]["tx"]["dropped"].as_u64().unwrap()
+        devices::count(&self.other, "out0", "tx/dropped").unwrap()
     }
 
     /// A second pair between the same namespaces: what is sent by the wire that is returned comes on `tap1`.

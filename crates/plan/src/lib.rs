@@ -48,7 +48,7 @@ pub use instances::{FIRST_INSTANCE_TABLE, InstanceWant};
 pub use kernel::{Gateway, KernelWants, LinkWant, MAIN_TABLE, RouteVia, RouteWant, VlanPair};
 pub use policies::policy_key;
 pub use prefix::{contains, is_host, network};
-pub use units::{device_of, far_end, is_pair, unit_name};
+pub use units::{device_of, far_end, is_pair, least_mtu, unit_name};
 pub use words::words;
 
 /// What a commit will put in force.

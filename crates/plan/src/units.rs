@@ -137,12 +137,26 @@ pub fn vlan_word(vlan: Option<Vlan>) -> u32 {
     u32::from(vlan.id) | service | inner
 }
 
+/// What a device must take for the MTUs that its units say.
+pub fn least_mtu(interface: &Interface) -> u32 {
+    let of_unit = |unit: &Unit| unit.mtu.map_or(0, |mtu| u32::from(mtu) + second_tag(unit));
+    interface.units.iter().map(of_unit).max().unwrap_or(0)
+}
+
+fn second_tag(unit: &Unit) -> u32 {
+    if has_two_tags(unit) { SECOND_TAG } else { 0 }
+}
+
+fn has_two_tags(unit: &Unit) -> bool {
+    unit.vlan.is_some_and(|vlan| vlan.inner.is_some())
+}
+
 /// Largest IP packet of a unit: its own MTU, else the interface's, else what the device has.
 pub(crate) fn unit_mtu(env: &Environment, interface: &Interface, unit: &Unit) -> Result<u32, PlanError> {
     let netdev = netdev(env, &interface.name)?;
-    let two = unit.vlan.is_some_and(|vlan| vlan.inner.is_some());
+    let two = has_two_tags(unit);
     let device = interface.mtu.map_or(netdev.mtu, u32::from);
-    let link = if two { device.saturating_sub(SECOND_TAG) } else { device };
+    let link = device.saturating_sub(second_tag(unit));
     let mtu = unit.mtu.map_or(link, u32::from);
     if mtu > link {
         return Err(PlanError::UnitMtu { unit: unit_name(interface, unit), mtu, link, two });

@@ -78,11 +78,11 @@ pub fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A plain table; columns of numbers are aligned to the right.
 pub fn up_or_down(is_up: bool) -> &'static str {
     if is_up { "up" } else { "down" }
 }
 
+/// A plain table; columns of numbers are aligned to the right.
 pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> Table {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING);

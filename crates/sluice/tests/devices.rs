@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::{BASE, BINARY, Site, accepted, refused, stderr, wait_until};
+use common::{BASE, BINARY, Site, accepted, listeners, refused, stderr, wait_until};
 use sluice_lab::gateway::Gateway;
 use sluice_lab::helpers::{Tags, tag_with};
 use sluice_lab::netns::Netns;
@@ -431,7 +431,6 @@ set interfaces third0 unit 0 family inet6 address fd71:3::1/64
 ";
 
 const OFFICE: &str = "\
-set security zones security-zone third interfaces third0.0
 set system services dhcp-local-server group lan interface third0.0
 set access address-assignment pool office family inet network 10.71.3.0/24
 set access address-assignment pool office family inet range all low 10.71.3.20 high 10.71.3.200
@@ -440,7 +439,6 @@ set protocols router-advertisement interface third0.0 prefix fd71:3::/64
 ";
 
 const TRANSLATED: &str = "\
-set security zones security-zone third interfaces third0.0
 set security nat source rule-set out from zone left
 set security nat source rule-set out to interface third0.0
 set security nat source rule-set out rule all match source-address 0.0.0.0/0
@@ -448,28 +446,13 @@ set security nat source rule-set out rule all then source-nat interface
 set security nat proxy-arp interface third0.0 address 10.71.3.80/28
 ";
 
-const LISTENER: &str = "\
-set security zones security-zone third interfaces third0.0
-set services fan-out listener plane interface third0
-set services fan-out listener plane mode auto
-set services fan-out listener plane address 10.71.3.1
-set services fan-out listener plane port 514
-set services fan-out listener plane receiver r address 10.71.2.2
-set services fan-out listener plane receiver r port 5514
-set services fan-out listener sockets mode userspace
-set services fan-out listener sockets address 10.71.3.1
-set services fan-out listener sockets port 515
-set services fan-out listener sockets receiver r address 10.71.2.2
-set services fan-out listener sockets receiver r port 5515
-";
+const MEMBER: &str = "set security zones security-zone third interfaces third0.0\n";
 
 const CLIENT: &str = "\
 set interfaces third0 unit 0 family inet dhcp
-set security zones security-zone third interfaces third0.0
 ";
 
 const TUNNELS: &str = "\
-set security zones security-zone third interfaces third0.0
 set interfaces mif unit 0 family inet address 10.60.0.1/16
 set security zones security-zone mobile interfaces mif.0
 set services gtp-u interface third0.0 role n3
@@ -482,7 +465,6 @@ set services gtp-u session alice peer teid 0x2001
 ";
 
 const INSTANCE: &str = "\
-set security zones security-zone third interfaces third0.0
 set routing-instances office instance-type virtual-router
 set routing-instances office interface third0.0
 set routing-instances office routing-options static route 10.98.0.0/16 next-hop 10.71.3.2
@@ -503,10 +485,11 @@ fn what_uses_an_interface_that_is_away_waits_for_it() {
     };
     let mut running = site.start(&in_mode(&site, "tc", ""));
     running.forget_file();
+    let listeners = listeners("third0", "10.71.3.1");
     for (kind, text) in [
         ("addresses of hosts", [ALONE, OFFICE]),
         ("translation", [ALONE, TRANSLATED]),
-        ("listeners", [ALONE, LISTENER]),
+        ("listeners", [ALONE, &listeners]),
         ("leases", ["", CLIENT]),
         ("tunnels", [ALONE, TUNNELS]),
         ("an instance", [ALONE, INSTANCE]),
@@ -517,9 +500,9 @@ fn what_uses_an_interface_that_is_away_waits_for_it() {
         }
         let host = third();
         // a start without `--wait` prefers the commit before where that needs no interface that is away
-        let conf = in_mode(&site, "tc", &format!("set system host-name other\n{}", text.concat()));
+        let conf = in_mode(&site, "tc", &format!("set system host-name other\n{MEMBER}{}", text.concat()));
         accepted(&site.commit(&conf));
-        let conf = in_mode(&site, "tc", &text.concat());
+        let conf = in_mode(&site, "tc", &format!("{MEMBER}{}", text.concat()));
         accepted(&site.commit(&conf));
         leave(host);
         let is_told = |running: &Gateway| notes(running, "third0.0").contains("is not here");

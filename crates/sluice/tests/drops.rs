@@ -11,6 +11,7 @@ use common::{Site, accepted, refused, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use sluice_lab::devices;
 use sluice_lab::gateway::Gateway;
 use sluice_lab::netns::Netns;
 use sluice_lab::stream::{Shape, Stream};
@@ -168,6 +169,31 @@ fn denied_of(stats: &Value) -> u64 {
     drops.find(|drop| drop["reason"] == "policy_default").map_or(0, |drop| drop["packets"].as_u64().unwrap())
 }
 
+/// What right sends to left, of which no policy permits anything.
+fn denied_stream(site: &Site) -> Shape {
+    Shape {
+        flows: FLOWS,
+        denied_every: 1,
+        ifindex: site.right.ifindex("eth0").unwrap(),
+        source_mac: mac(&site.right, "eth0"),
+        destination_mac: mac(&site.gateway, "right0"),
+        source: [10, 71, 2, 2].into(),
+        destination: [10, 71, 1, 2].into(),
+    }
+}
+
+/// Sessions that the log has as begun.
+fn sessions_logged(gateway: &Gateway) -> usize {
+    let log = gateway.json("/api/log?last=1000").unwrap();
+    let of = |entry: &&Value| entry["event"] == "RT_FLOW_SESSION_CREATE";
+    log.as_array().unwrap().iter().filter(of).count()
+}
+
+fn events_lost(stats: &Value) -> u64 {
+    let lost = |entry: &Value| entry["counters"]["events_lost"].as_u64().unwrap();
+    stats["interfaces"].as_array().unwrap().iter().map(lost).sum()
+}
+
 /// Packets that no policy permits, so far.
 fn denied(gateway: &Gateway) -> u64 {
     denied_of(&gateway.json("/api/stats").unwrap())
@@ -187,15 +213,7 @@ fn a_flood_of_denied_packets_costs_neither_the_log_nor_the_daemon() {
     wait_until("a ping", Duration::from_secs(10), || site.pings(&site.left, "10.71.2.2"));
     let (memory, worked, begun) = (daemon.memory(), daemon.worked(), Instant::now());
 
-    let shape = Shape {
-        flows: FLOWS,
-        denied_every: 1,
-        ifindex: site.right.ifindex("eth0").unwrap(),
-        source_mac: mac(&site.right, "eth0"),
-        destination_mac: mac(&site.gateway, "right0"),
-        source: [10, 71, 2, 2].into(),
-        destination: [10, 71, 1, 2].into(),
-    };
+    let shape = denied_stream(&site);
     let mut storage = MaybeUninit::uninit();
     let mut stream = Stream::load(&mut storage, shape).unwrap();
     let running = stream.start(&site.right, 0, None).unwrap();
@@ -225,14 +243,8 @@ fn a_flood_of_denied_packets_costs_neither_the_log_nor_the_daemon() {
     assert!(untold >= dropped / 2 && untold <= dropped, "{untold} of {dropped}");
     assert!(daemon.memory() < memory + MOST_MEMORY, "{} KiB, {memory} before", daemon.memory());
 
-    let logged = || {
-        let log = gateway.json("/api/log?last=1000").unwrap();
-        let of = |entry: &&Value| entry["event"] == "RT_FLOW_SESSION_CREATE";
-        log.as_array().unwrap().iter().filter(of).count()
-    };
-    wait_until("every session's entry", Duration::from_secs(5), || logged() >= pings);
-    let lost = |entry: &Value| entry["counters"]["events_lost"].as_u64().unwrap();
-    assert_eq!(stats["interfaces"].as_array().unwrap().iter().map(lost).sum::<u64>(), 0);
+    wait_until("every session's entry", Duration::from_secs(5), || sessions_logged(&gateway) >= pings);
+    assert_eq!(events_lost(&stats), 0);
     println!(
         "{dropped} packets in {took} ms: the daemon took {percent} % of a CPU, told {}",
         dropped - untold
@@ -257,36 +269,15 @@ fn refused_packets_that_are_logged_leave_room_for_sessions() {
     site.gateway.run("ethtool", ["-K", "right0", "gro", "on"]).unwrap();
     let pid = Pid::from_raw(gateway.json("/health").unwrap()["pid"].as_i64().unwrap() as i32);
     kill(pid, Signal::SIGSTOP).unwrap();
-    let shape = Shape {
-        flows: FLOWS,
-        denied_every: 1,
-        ifindex: site.right.ifindex("eth0").unwrap(),
-        source_mac: mac(&site.right, "eth0"),
-        destination_mac: mac(&site.gateway, "right0"),
-        source: [10, 71, 2, 2].into(),
-        destination: [10, 71, 1, 2].into(),
-    };
+    let shape = denied_stream(&site);
     let mut storage = MaybeUninit::uninit();
     let mut stream = Stream::load(&mut storage, shape).unwrap();
     let running = stream.start(&site.right, 0, None).unwrap();
-    let received = || {
-        let shown = site.gateway.ip("-json -stats link show dev right0").unwrap();
-        let links: Value = serde_json::from_str(&shown).unwrap();
-        links[0]["stats64"]["rx"]["packets"].as_u64().unwrap()
-    };
+    let received = || devices::count(&site.gateway, "right0", "rx/packets").unwrap();
     wait_until("more than the buffer holds", Duration::from_secs(20), || received() > 100_000);
     stream.finish(running).unwrap();
     assert!(site.pings(&site.left, "10.71.2.2"));
     kill(pid, Signal::SIGCONT).unwrap();
-    let created = || {
-        let log = gateway.json("/api/log?last=1000").unwrap();
-        log.as_array().unwrap().iter().any(|entry| entry["event"] == "RT_FLOW_SESSION_CREATE")
-    };
-    wait_until("the session's entry", Duration::from_secs(10), created);
-    let lost = |entry: &Value| entry["counters"]["events_lost"].as_u64().unwrap();
-    let stats = gateway.json("/api/stats").unwrap();
-    assert!(
-        stats["interfaces"].as_array().unwrap().iter().map(lost).sum::<u64>() > 50_000,
-        "they are counted"
-    );
+    wait_until("the session's entry", Duration::from_secs(10), || sessions_logged(&gateway) > 0);
+    assert!(events_lost(&gateway.json("/api/stats").unwrap()) > 50_000, "they are counted");
 }

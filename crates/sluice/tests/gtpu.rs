@@ -5,7 +5,7 @@ use crate::common;
 use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
 
-use common::{Site, accepted, balances, refused, stderr, wait_until};
+use common::{EXTRA, Site, accepted, balances, refused, stderr, wait_until};
 use serde_json::{Value, json};
 use sluice_lab::gateway::Gateway;
 use sluice_lab::gnb::{DEVICE, Gnb, Tunnel};
@@ -409,9 +409,7 @@ fn a_start_that_falls_back_puts_sessions_aside() {
     let mut gateway = site.start(&site.write("a.conf", ""));
     let extra = Netns::create("gtpu-back-x").unwrap();
     site.connect(&extra, "extra0", &[]);
-    let more = "set interfaces extra0 unit 0 family inet address 10.71.9.1/24\n\
-                set security zones security-zone right interfaces extra0.0\n";
-    let whole = site.write("b.conf", &format!("{PLANE}{more}"));
+    let whole = site.write("b.conf", &format!("{PLANE}{EXTRA}"));
     accepted(&site.commit(&whole));
     let carol = json!({ "name": "carol", "address": "10.45.0.4", "peer": "10.71.1.2", "peer_teid": 0x2004 });
     changed(&site, "add-gtp-u-sessions", &json!([bob(Some(0x1002)), carol]));

@@ -11,6 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use common::{Site, accepted, refused, wait_until};
+use sluice_lab::devices;
 use sluice_lab::netns::Netns;
 use sluice_lab::niceness;
 
@@ -107,9 +108,7 @@ const AT_ONCE: Duration = Duration::from_millis(100);
 const NOISE: u64 = 50;
 
 fn received(host: &Netns) -> u64 {
-    let text = host.ip("-j -s link show eth0").unwrap();
-    let links: serde_json::Value = serde_json::from_str(&text).unwrap();
-    links[0]["stats64"]["rx"]["packets"].as_u64().unwrap()
+    devices::count(host, "eth0", "rx/packets").unwrap()
 }
 
 /// A packet of each flow; how many came to each host.

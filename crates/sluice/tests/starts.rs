@@ -8,7 +8,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Running, Site, accepted, demanded, leaves, refused, stderr, stdout, wait_until};
+use common::{
+    EXTRA, Running, Site, accepted, demanded, leaves, listeners, refused, stderr, stdout, wait_until,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sluice_lab::gateway::Gateway;
@@ -113,9 +115,8 @@ fn the_last_configuration_that_worked_is_started() {
     let mut gateway = site.start(&site.write("a.conf", ""));
     let extra = Netns::create("lastgood-x").unwrap();
     site.connect(&extra, "extra0", &[]);
-    let more = "set system host-name second\nset interfaces extra0 unit 0 family inet address 10.71.9.1/24\n\
-                set security zones security-zone right interfaces extra0.0\n";
-    accepted(&site.commit(&site.write("b.conf", more)));
+    let more = format!("set system host-name second\n{EXTRA}");
+    accepted(&site.commit(&site.write("b.conf", &more)));
     gateway.kill().unwrap();
     site.write("a.conf", "this is no configuration\n");
     let system = || accepted(&site.sluice(&["show", "system"]));
@@ -276,25 +277,14 @@ set apply-groups site
 set system host-name other
 ";
 
-/// One in the data plane, one in user space.
-const LISTENERS: &str = "\
-set services fan-out listener plane interface left0
-set services fan-out listener plane mode auto
-set services fan-out listener plane address 10.71.1.1
-set services fan-out listener plane port 514
-set services fan-out listener plane receiver r address 10.71.2.2
-set services fan-out listener plane receiver r port 5514
-set services fan-out listener sockets mode userspace
-set services fan-out listener sockets address 10.71.1.1
-set services fan-out listener sockets port 515
-set services fan-out listener sockets receiver r address 10.71.2.2
-set services fan-out listener sockets receiver r port 5515
+const METRICS: &str = "\
 set services fan-out metrics address 127.0.0.1
 set services fan-out metrics port 9091
 ";
 
 #[test]
 fn commits_of_policies_and_services_start_again() {
+    let listeners = listeners("left0", "10.71.1.1");
     let kinds: [Kind; 10] = [
         ("schedules", &[SCHEDULES, GONE, OUT, "now\n"], true),
         ("a schedule that is over", &[SCHEDULES, OUT, "past\n"], false),
@@ -304,7 +294,7 @@ fn commits_of_policies_and_services_start_again() {
         ("a pool with proxied addresses", &[POOL], true),
         ("NAT64", &[NAT64], true),
         ("a gate", &[GATE], false),
-        ("listeners and metrics", &[LISTENERS], true),
+        ("listeners and metrics", &[&listeners, METRICS], true),
         ("nothing more", &[], true),
     ];
     start_again("again-services", &kinds);

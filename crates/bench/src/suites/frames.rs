@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
-use serde_json::Value;
 use sluice_dataplane::Sizes;
+use sluice_lab::devices;
 
 use crate::generator::endpoints::Endpoints;
 use crate::generator::frames::Frames;
@@ -146,9 +146,7 @@ impl Lane {
 
     /// Frames that found the ring of the gateway's device full.
     fn overruns(&self) -> Result<u64> {
-        let text = self.site.gateway.ip(&format!("-j -s link show dev {LAN}"))?;
-        let links: Value = serde_json::from_str(&text)?;
-        links[0]["stats64"]["rx"]["dropped"].as_u64().context("ip shows no dropped frames")
+        devices::count(&self.site.gateway, LAN, "rx/dropped")
     }
 
     fn measure_once(&mut self) -> Result<f64> {

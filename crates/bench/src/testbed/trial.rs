@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use sluice_lab::devices;
 use sluice_libbpf::Link;
 
 use crate::generator::frames::Frames;
@@ -258,9 +259,7 @@ impl Stand {
         let Site { lan_host, gateway, .. } = &self.lane.site;
         let mut sum = 0;
         for (netns, device) in [(lan_host, LAN_HOST), (gateway, WAN)] {
-            let links: serde_json::Value =
-                serde_json::from_str(&netns.run("ip", ["-j", "-s", "link", "show", "dev", device])?)?;
-            sum += links[0]["stats64"]["tx"]["dropped"].as_u64().context("`ip -s link` shows no drops")?;
+            sum += devices::count(netns, device, "tx/dropped")?;
         }
         Ok(sum)
     }

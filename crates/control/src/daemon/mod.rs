@@ -218,12 +218,12 @@ fn start_with_devices(
         };
         let Some(missing) = error.missing_interface() else { return Err(error) };
         let is_known = known.contains(missing);
-        let may_try = options.wait || is_known && may_be_away.is_empty();
-        if !may_try {
-            return Err(error);
-        }
-        let longest = is_known.then_some(boot::LATE);
-        if !options.wait || !boot::wait_for(missing, longest, &texts, &start.kernel, notify)? {
+        let has_come = match options.wait {
+            true => boot::wait_for(missing, is_known.then_some(boot::LATE), &texts, &start.kernel, notify)?,
+            false if is_known && may_be_away.is_empty() => false,
+            false => return Err(error),
+        };
+        if !has_come {
             may_be_away.clone_from(&known);
         }
     }

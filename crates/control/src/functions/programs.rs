@@ -24,11 +24,13 @@ impl Programs {
     }
 
     fn attach(&self, plan: &Plan) -> Result<(), CommitError> {
-        for attachment in &plan.attachments {
-            let alone = plan.gate.alone(&attachment.device);
-            self.dataplane.attach_behind(&wanted(attachment), alone)?;
-        }
-        Ok(())
+        self.dataplane.remove_lost_links()?;
+        plan.attachments.iter().try_for_each(|attachment| self.attach_one(plan, attachment))
+    }
+
+    fn attach_one(&self, plan: &Plan, attachment: &sluice_plan::Attachment) -> Result<(), CommitError> {
+        let alone = plan.gate.alone(&attachment.device);
+        Ok(self.dataplane.attach_behind(&wanted(attachment), alone)?)
     }
 
     /// Every device that is still here, also when one of them fails: the others have programs that the old generation
@@ -36,10 +38,9 @@ impl Programs {
     fn attach_again(&self, plan: &Plan) -> Result<(), CommitError> {
         let mut first = Ok(());
         for attachment in plan.attachments.iter().filter(|attachment| is_here(attachment)) {
-            let alone = plan.gate.alone(&attachment.device);
-            if let Err(error) = self.dataplane.attach_behind(&wanted(attachment), alone) {
+            if let Err(error) = self.attach_one(plan, attachment) {
                 tracing::error!(interface = attachment.device, %error, "not as before");
-                first = first.and(Err(error.into()));
+                first = first.and(Err(error));
             }
         }
         first

@@ -101,13 +101,8 @@ fn of_links(
 fn add_absent(environment: &mut Environment, config: &Config, known: &Known) {
     let absent = config.interfaces.iter().filter(|own| known.contains(&own.name));
     for (interface, ifindex) in absent.zip(ABSENT..) {
-        // as long as a unit of it says, which is refused where the device turns out to be shorter
-        let units =
-            interface.units.iter().map(|unit| match unit.vlan.is_some_and(|vlan| vlan.inner.is_some()) {
-                true => unit.mtu.map_or(0, |mtu| u32::from(mtu) + 4),
-                false => unit.mtu.map_or(0, u32::from),
-            });
-        let mtu = units.max().unwrap_or(0).max(1500);
+        // as long as its units say, which is refused where the device turns out to be shorter
+        let mtu = sluice_plan::least_mtu(interface).max(1500);
         // nothing that arrives elsewhere is held up by what it cannot take
         let netdev = NetDev { ifindex, mtu, takes_redirected: true, absent: true, ..NetDev::default() };
         environment.netdevs.entry(interface.name.clone()).or_insert(netdev);
@@ -214,9 +209,9 @@ fn add_pairs(environment: &mut Environment, config: &Config) {
             for name in [far, device] {
                 placeholder += 1;
                 let wanted = NetDev { ifindex: placeholder, driver: "veth".to_owned(), ..parent.clone() };
-                match parent.absent {
-                    true => drop(environment.netdevs.insert(name, wanted)),
-                    false => drop(environment.netdevs.entry(name).or_insert(wanted)),
+                // what is left of a pair whose interface is away is away with it
+                if parent.absent || !environment.netdevs.contains_key(&name) {
+                    environment.netdevs.insert(name, wanted);
                 }
             }
         }

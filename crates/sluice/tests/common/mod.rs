@@ -50,6 +50,31 @@ set security flow max-sessions 4096
 set security flow max-sessions-v6 4096
 ";
 
+/// An interface that a test takes away again.
+pub const EXTRA: &str = "\
+set interfaces extra0 unit 0 family inet address 10.71.9.1/24
+set security zones security-zone right interfaces extra0.0
+";
+
+/// Listeners at an address, one in the data plane and one in user space.
+pub fn listeners(interface: &str, address: &str) -> String {
+    format!(
+        "\
+set services fan-out listener plane interface {interface}
+set services fan-out listener plane mode auto
+set services fan-out listener plane address {address}
+set services fan-out listener plane port 514
+set services fan-out listener plane receiver r address 10.71.2.2
+set services fan-out listener plane receiver r port 5514
+set services fan-out listener sockets mode userspace
+set services fan-out listener sockets address {address}
+set services fan-out listener sockets port 515
+set services fan-out listener sockets receiver r address 10.71.2.2
+set services fan-out listener sockets receiver r port 5515
+"
+    )
+}
+
 pub struct Site {
     pub gateway: Netns,
     pub left: Netns,

@@ -14,7 +14,7 @@ use nix::sys::pthread::{Pthread, pthread_kill, pthread_self};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use sluice_dataplane::prog_run::XdpRun;
 use sluice_lab::netns::Netns;
-use sluice_lab::stream::run_live;
+use sluice_lab::stream::{REPEAT, run_live};
 
 use super::frame::{self, Addresses, Size};
 use super::{Device, Programs};
@@ -27,8 +27,6 @@ use crate::method::affinity::{bench_cpu, pin};
 const BATCH: u32 = 128;
 /// A paced frame leaves at the end of its batch: 8 keep that below a microsecond.
 const PACED_BATCH: u32 = 8;
-/// Of one call; frames that were not due are some of them.
-const REPEAT: u32 = i32::MAX as u32;
 
 /// What to send.
 #[derive(Debug, Clone, PartialEq)]

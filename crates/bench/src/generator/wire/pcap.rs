@@ -4,11 +4,12 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use sluice_lab::devices::count_here;
 use sluice_monitor::capture::{CaptureError, FileSource, Source};
 use sluice_monitor::frame::{Batch, LinkType};
 
@@ -21,6 +22,8 @@ use crate::generator::link::Target;
 /// A frame and when it was taken.
 pub type Record = (Duration, Vec<u8>);
 
+/// Frames that left, as the driver counts.
+const TRANSMITTED: &str = "tx/packets";
 /// Drivers count what they have sent a little later.
 const COUNTED: Duration = Duration::from_secs(1);
 const NANOSECONDS: u32 = 0xa1b2_3c4d;
@@ -119,7 +122,7 @@ pub fn command(args: &ReplayArgs) -> Result<ExitCode> {
         let mut receiver = Receiver::load(1)?;
         // Some drivers send redirected frames only when the sending device carries a program too; that has its own already.
         let _ = receiver.attach(device, Role::Pass, Target::XdpNative);
-        let before = transmitted(&args.device)?;
+        let before = count_here(&args.device, TRANSMITTED)?;
         let running = generator.replay(device, records.len(), tempo)?;
         running.finish(2 * span + Duration::from_secs(30))?;
         all_left(&args.device, before, records.len() as u64)?;
@@ -129,20 +132,11 @@ pub fn command(args: &ReplayArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Frames that left by a device of the calling thread's namespace, as its driver counts.
-fn transmitted(device: &str) -> Result<u64> {
-    let output = Command::new("ip").args(["-j", "-s", "link", "show", "dev", device]).output();
-    let links: serde_json::Value = serde_json::from_slice(&output.context("cannot run `ip`")?.stdout)?;
-    links[0]["stats64"]["tx"]["packets"]
-        .as_u64()
-        .with_context(|| format!("`ip -s link` counts nothing for {device}"))
-}
-
 /// The kernel takes frames that a device then drops: one without XDP transmission, or a veth whose peer does not poll.
 fn all_left(device: &str, before: u64, records: u64) -> Result<()> {
     let deadline = Instant::now() + COUNTED;
     loop {
-        let left = transmitted(device)?.saturating_sub(before);
+        let left = count_here(device, TRANSMITTED)?.saturating_sub(before);
         if left >= records {
             return Ok(());
         }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
-use serde_json::Value;
 use sluice_dataplane::abi::stages::Reason;
+use sluice_lab::devices;
 use sluice_libbpf::Link;
 
 use crate::generator::frames::Frames;
@@ -116,8 +116,7 @@ impl Flooded {
     /// Frames that found the 256 places of the gateway's device full.
     fn overruns(&self) -> Result<u64> {
         let (host, _) = self.bulk.lane.site.outside.as_ref().context("a third host")?;
-        let links: Value = serde_json::from_str(&host.ip(&format!("-j -s link show dev {OUTSIDE_HOST}"))?)?;
-        links[0]["stats64"]["tx"]["dropped"].as_u64().context("ip shows no dropped frames")
+        devices::count(host, OUTSIDE_HOST, "tx/dropped")
     }
 
     /// Every frame must have been dropped as it was meant to be, but for those that found no place.
