@@ -47,6 +47,11 @@ impl KernelWants {
         self.instances.iter().find(|instance| instance.ports.iter().any(|port| port == device))
     }
 
+    /// Interfaces that tagged frames arrive on, once for each of their units.
+    pub fn tagged(&self) -> impl Iterator<Item = &String> {
+        self.vlan_pairs.iter().filter_map(|pair| pair.parent.as_ref())
+    }
+
     /// The kernel's number of the table that they are routed by.
     pub fn table_of(&self, device: &str) -> u32 {
         self.instance_of(device).map_or(MAIN_TABLE, |instance| instance.table)

@@ -115,6 +115,8 @@ fn offloads_come_back_behind_xdp() {
         let right = || site.gateway.run("ethtool", ["-k", "right0"]).unwrap();
         let mut running = site.start(&xdp);
         assert!(!takes_tags_out(&site), "{mode}");
+        site.gateway.run("ethtool", ["-K", "left0", "rxvlan", "on"]).unwrap();
+        wait_until("off again", PATIENCE, || !takes_tags_out(&site));
         accepted(&site.commit(&xdp));
         accepted(&site.commit(&tc));
         assert!(takes_tags_out(&site), "{mode}: another hook");
@@ -129,6 +131,41 @@ fn offloads_come_back_behind_xdp() {
         accepted(&site.sluice(&["cleanup"]));
         assert!(takes_tags_out(&site), "{mode}: cleanup");
     }
+}
+
+/// A device's own filters know nothing of tagged units: it receives what these are sent as long as it has some, and is then what its
+/// operator has made it.
+#[test]
+fn filters_of_devices_with_tagged_units_are_off() {
+    let site = Site::new("filters");
+    offload_off(&site);
+    let tagged = "set interfaces right0 vlan-tagging\nset interfaces right0 unit 7 vlan-id 7\n\
+                  set interfaces right0 unit 7 family inet address 10.71.7.1/24\n\
+                  set security zones security-zone right interfaces right0.7\n";
+    let (plain, tagged) = (in_mode(&site, "tc", ""), in_mode(&site, "xdp", tagged));
+    let flags = |device: &str| {
+        let shown = site.gateway.ip(&format!("link show {device}")).unwrap();
+        ["PROMISC", "ALLMULTI"].map(|flag| shown.contains(flag))
+    };
+    site.gateway.ip("link set left0 promisc on").unwrap();
+    let mut running = site.start(&plain);
+    assert_eq!(flags("right0"), [false, false]);
+    accepted(&site.commit(&tagged));
+    assert_eq!(flags("right0"), [false, true], "all groups; veth has no filter of VLANs");
+    accepted(&site.commit(&tagged));
+    accepted(&site.commit(&plain));
+    assert_eq!((flags("right0"), flags("left0")), ([false, false], [true, false]));
+    site.gateway.ip("link set right0 allmulticast on").unwrap();
+    accepted(&site.commit(&tagged));
+    accepted(&site.commit(&plain));
+    assert_eq!(flags("right0"), [false, true], "its operator's");
+    site.gateway.ip("link set right0 allmulticast off").unwrap();
+    accepted(&site.commit(&tagged));
+    site.gateway.ip("link set right0 allmulticast off").unwrap();
+    wait_until("all groups again", PATIENCE, || flags("right0") == [false, true]);
+    running.kill().unwrap();
+    accepted(&site.sluice(&["cleanup"]));
+    assert_eq!((flags("right0"), flags("left0")), ([false, false], [true, false]), "cleanup");
 }
 
 /// What XDP would not see is told; with tagged units it is refused until the sender's offload is off.
@@ -485,7 +522,8 @@ fn what_uses_an_interface_that_is_away_waits_for_it() {
     };
     let mut running = site.start(&in_mode(&site, "tc", ""));
     running.forget_file();
-    let listeners = listeners("third0", "10.71.3.1");
+    let metrics = "set services fan-out metrics address 10.71.3.1\n";
+    let listeners = listeners("third0", "10.71.3.1") + metrics;
     for (kind, text) in [
         ("addresses of hosts", [ALONE, OFFICE]),
         ("translation", [ALONE, TRANSLATED]),

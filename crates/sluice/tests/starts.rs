@@ -300,6 +300,16 @@ fn commits_of_policies_and_services_start_again() {
     start_again("again-services", &kinds);
 }
 
+/// Addresses that the start itself gives are there for whoever listens on them.
+#[test]
+fn a_first_start_listens_where_it_gives_the_address() {
+    let site = Site::new("first-listens");
+    let metrics = "set services fan-out metrics address 10.71.1.1\n";
+    let _gateway = site.start(&site.write("a.conf", &format!("{}{metrics}", listeners("left0", "10.71.1.1"))));
+    let page = site.gateway.run("curl", ["-sf", "http://10.71.1.1:9090/metrics"]).unwrap();
+    assert!(page.contains("listener=\"sockets\""), "{page}");
+}
+
 /// What only the daemon knows, and what is part of the program.
 const NOT_IN_MAPS: [&str; 2] = ["show log", "show system"];
 const NEED_NO_DAEMON: [&str; 2] = ["show pipeline", "show version"];

@@ -357,7 +357,7 @@ pub fn cleanup(state_dir: &Path, bpffs: Option<&Path>, keep_commits: bool) -> Re
     errors.extend(changes::remove_leftovers(&kernel, &wants));
     let before = stored.unwrap_or_default();
     mtus::restore(&mut wants, &kernel.links()?, &before.mtus_before);
-    for error in tags::put_back(&before.tags_before, &[]) {
+    for error in tags::put_back(&kernel, &before.tags_before) {
         tracing::warn!("{error}");
     }
     let mut changes = Changes::new(&kernel);

@@ -9,7 +9,7 @@ use sluice_dataplane::Dataplane;
 use crate::commit::{self, Beside, Engine, Shared, Source};
 use crate::daemon::owner::{Namespace, OwnerError};
 use crate::functions::dhcp::clients::Clients;
-use crate::functions::fan_out::positions::InForce;
+use crate::functions::fan_out::{self, positions::InForce};
 use crate::functions::fan_out::service::FanOutService;
 use crate::functions::frr::Frr;
 use crate::functions::gate::audit::Audit;
@@ -158,12 +158,16 @@ impl Start<'_> {
     /// Everything that can be refused, before the data plane is opened.
     fn rehearse(&self, source: &Source, known: &Known) -> Result<sluice_dataplane::Sizes, DaemonError> {
         let config = config::parse(&source.text, &source.file)?;
-        if let Some(address) = config.fan_out.metrics {
-            sluice_fanout::metrics::listen(address).map(drop).map_err(DaemonError::Metrics)?;
-        }
         let Stored { generation, mut ids, mtus_before, .. } = self.stored.clone().unwrap_or_default();
         let environment =
             environment::read(&self.kernel, &self.kernel.links()?, (&config, known), &mtus_before)?;
+        if let Some(address) = fan_out::possible(&config, &environment).metrics {
+            match sluice_fanout::metrics::listen(address) {
+                // the start itself may give it
+                Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {}
+                listener => drop(listener.map_err(DaemonError::Metrics)?),
+            }
+        }
         config::plan(&config, &source.file, &environment, &mut ids, generation + 1)?;
         Ok(config::sizes(&config))
     }

@@ -9,6 +9,7 @@ use sluice_fanout::metrics;
 
 use crate::commit::Shared;
 use crate::functions::fan_out::positions::InForce;
+use crate::functions::fan_out::possible;
 use crate::functions::fan_out::service::FanOutService;
 
 /// How often shares move, and what changed is put into the tables of the data plane.
@@ -95,5 +96,6 @@ fn keep_receivers(shared: &Shared, service: &FanOutService, again: &impl Again) 
 pub fn serve_metrics(shared: &Arc<Shared>, service: &FanOutService) -> io::Result<()> {
     let (own, of) = (shared.clone(), service.clone());
     let source: metrics::Source = Arc::new(move || of.report(&own.dataplane, &own.active().plan));
-    service.serve_metrics(source, &shared.active().config.fan_out)
+    let active = shared.active();
+    service.serve_metrics(source, &possible(&active.config, &active.plan.environment))
 }

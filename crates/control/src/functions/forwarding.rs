@@ -1,4 +1,4 @@
-//! The kernel's forwarding of devices, and tags in the frames they receive. The guard stands before, and lets go of a device
+//! The kernel's forwarding of devices, and what they receive of frames with tags. The guard stands before, and lets go of a device
 //! only when the kernel has stopped to forward by it.
 
 use std::collections::BTreeSet;
@@ -27,9 +27,8 @@ impl Function for Forwarding {
     fn apply(&mut self, candidate: &mut Candidate<'_>) -> Result<(), CommitError> {
         let wants = &candidate.plan.kernel;
         self.0.sysctls(wants)?;
-        let switched_off = self.0.tags_in_frames(wants)?;
-        candidate.next.tags_before =
-            tags::remembered(&candidate.next.tags_before, switched_off, &wants.tags_in_frames);
+        let changed = self.0.tags(wants)?;
+        candidate.next.tags_before = tags::remembered(&candidate.next.tags_before, changed, wants);
         Ok(())
     }
 
@@ -42,7 +41,7 @@ impl Function for Forwarding {
         self.0.keep();
         let Some(stored) = candidate.stored else { return vec![] };
         let wants = &candidate.plan.kernel;
-        let mut remains = tags::put_back(&stored.tags_before, &wants.tags_in_frames);
+        let mut remains = tags::put_back(&self.0.kernel, &tags::unneeded(&stored.tags_before, wants));
         let left =
             config::parse(&stored.text, &stored.file).as_ref().map_or_else(|_| BTreeSet::new(), forwarded);
         let stays = forwarding(wants);

@@ -1,12 +1,12 @@
 //! Kernel changes of one commit, each with its undo.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 
 use sluice_language::config::Prefix;
 use sluice_plan::{Gateway, KernelWants, MAIN_TABLE, RouteVia, RouteWant, VlanPair};
 
-use crate::kernel::tags::Tags;
+use crate::kernel::tags::{self, Tags};
 use crate::kernel::{self, Address, Kernel, KernelError, Link, ethtool, instances};
 
 /// What was done, newest last.
@@ -20,7 +20,7 @@ enum Done {
     Route { route: RouteWant, was: Option<RouteWant> },
     Proxied { ifindex: u32, addr: IpAddr },
     Sysctl { path: String, was: String },
-    TagsInFrames { device: String, features: Vec<String> },
+    Tags(Tags),
 }
 
 /// Applies plans' wishes step by step; what is not kept is undone, at the latest when this is dropped.
@@ -94,30 +94,40 @@ impl Changes {
         Ok(())
     }
 
-    /// Has devices whose packets XDP judges leave VLAN tags where it sees them. Says what was switched off for it.
-    pub fn tags_in_frames(&mut self, wants: &KernelWants) -> Result<Tags, KernelError> {
-        let mut switched_off = Tags::default();
+    /// Has devices whose packets XDP judges leave VLAN tags where it sees them, and those with tagged units receive what those
+    /// are sent. Says what was changed for it.
+    pub fn tags(&mut self, wants: &KernelWants) -> Result<Tags, KernelError> {
+        let mut changed = Tags::new();
         for device in &wants.tags_in_frames {
-            match ethtool::keep_tags_in_frames(device) {
-                Ok(features) if features.is_empty() => {}
-                Ok(features) => {
-                    switched_off.insert(device.clone(), features.clone());
-                    self.done.push(Done::TagsInFrames { device: device.clone(), features });
-                }
-                // without features there is nothing that could take a tag out
-                Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
-                Err(error) => {
-                    return Err(KernelError {
-                        action: format!(
-                            "have {device} leave VLAN tags in its frames (`ethtool -K {device} rxvlan off`)"
-                        ),
-                        reason: error.to_string(),
-                        advice: "use mode tc, which sees them wherever they are",
-                    });
-                }
+            let taken_out = |reason: String| KernelError {
+                action: format!("have {device} leave VLAN tags in its frames (`ethtool -K {device} rxvlan off`)"),
+                reason,
+                advice: "use mode tc, which sees them wherever they are",
+            };
+            let features =
+                ethtool::switch_off(device, &tags::TAKEN_OUT).map_err(|error| taken_out(error.to_string()))?;
+            if features.is_empty() {
+                continue;
+            }
+            self.changed(&mut changed, device, features);
+            let still = ethtool::which_are_on(device, &tags::TAKEN_OUT);
+            if let Some(feature) = still.map_err(|error| taken_out(error.to_string()))?.first() {
+                return Err(taken_out(format!("its driver keeps {feature} on")));
             }
         }
-        Ok(switched_off)
+        let tagged: BTreeSet<&String> = wants.tagged().collect();
+        for link in self.kernel.links()?.iter().filter(|link| tagged.contains(&link.name)) {
+            let settings = tags::let_through(&self.kernel, link)?;
+            self.changed(&mut changed, &link.name, settings);
+        }
+        Ok(changed)
+    }
+
+    fn changed(&mut self, tags: &mut Tags, device: &str, settings: Vec<String>) {
+        if !settings.is_empty() {
+            tags.entry(device.to_owned()).or_default().extend(settings.clone());
+            self.done.push(Done::Tags(Tags::from([(device.to_owned(), settings)])));
+        }
     }
 
     fn pair(&mut self, pair: &VlanPair, links: &[Link]) -> Result<(), KernelError> {
@@ -276,12 +286,10 @@ impl Changes {
             Done::Route { route, was: None } => self.kernel.delete_route(route, index),
             Done::Proxied { ifindex, addr } => self.kernel.delete_proxied(*ifindex, *addr),
             Done::Sysctl { path, was } => kernel::set_sysctl(path, was),
-            Done::TagsInFrames { device, features } => ethtool::take_tags_from_frames(device, features)
-                .map_err(|e| KernelError {
-                    action: format!("have {device} take VLAN tags from frames again"),
-                    reason: e.to_string(),
-                    advice: "`ethtool -K` does it by hand",
-                }),
+            Done::Tags(changed) => {
+                tags::put_back(&self.kernel, changed).iter().for_each(|error| tracing::error!("{error}"));
+                Ok(())
+            }
         }
     }
 }
@@ -310,6 +318,7 @@ pub fn restore(
     };
     restored.extend(settings(wants));
     let links = kernel.links()?;
+    restored.extend(tags::restore(kernel, &links, wants));
     let up = links.iter().filter(|link| link.up && !unjudged(link));
     let up = up.map(|link| (link.name.as_str(), link.index)).collect();
     let mut restoring = Restoring { kernel, wants, up, restored, lacks };

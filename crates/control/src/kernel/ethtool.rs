@@ -57,7 +57,6 @@ fn is_of_a_queue(name: &str, names: &[&str]) -> bool {
 /// What a device leaves beside the frames that it hands on, by features of these names.
 const CHECKSUMS: [&str; 3] = ["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"];
 const TAGS_SENT: [&str; 2] = ["tx-vlan-hw-insert", "tx-vlan-stag-hw-insert"];
-const TAGS_RECEIVED: [&str; 2] = ["rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"];
 
 /// What makes of several packets one, or leaves a checksum to others.
 const JOINED: [&str; 8] = [
@@ -85,28 +84,30 @@ pub fn sender(device: &str) -> io::Result<Sender> {
     Ok(Sender { checksums_left: has(&CHECKSUMS), tags_beside: has(&TAGS_SENT) })
 }
 
-/// Has the device leave tags in the frames it receives; the features that took them out before. Err says which it keeps
-/// taking out.
-pub fn keep_tags_in_frames(device: &str) -> io::Result<Vec<String>> {
-    let features = Features::read(device)?;
-    let taken = features.numbers(&TAGS_RECEIVED);
-    if taken.is_empty() {
-        return Ok(vec![]);
+/// Switches features off; those that were on.
+pub fn switch_off(device: &str, names: &[&str]) -> io::Result<Vec<String>> {
+    let on = which_are_on(device, names)?;
+    if !on.is_empty() {
+        let features = Features::read(device)?;
+        features.switch(device, &features.numbers(names), false)?;
     }
-    features.switch(device, &taken, false)?;
-    let still = Features::read(device)?;
-    match still.numbers(&TAGS_RECEIVED).first() {
-        None => Ok(taken.into_iter().map(|number| features.names[number].clone()).collect()),
-        Some(number) => Err(io::Error::other(format!("its driver keeps {} on", still.names[*number]))),
-    }
+    Ok(on)
 }
 
-/// The opposite.
-pub fn take_tags_from_frames(device: &str, by: &[String]) -> io::Result<()> {
+/// Switches a feature on.
+pub fn switch_on(device: &str, name: &str) -> io::Result<()> {
     let features = Features::read(device)?;
-    let number = |name: &String| features.names.iter().position(|known| known == name);
-    let numbers: Vec<usize> = by.iter().filter_map(number).collect();
-    features.switch(device, &numbers, true)
+    let number = features.names.iter().position(|known| known == name);
+    number.map_or(Ok(()), |number| features.switch(device, &[number], true))
+}
+
+/// Which of these features are on: none where a device has no features.
+pub fn which_are_on(device: &str, names: &[&str]) -> io::Result<Vec<String>> {
+    let features = match Features::read(device) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return Ok(vec![]),
+        features => features?,
+    };
+    Ok(features.numbers(names).into_iter().map(|number| features.names[number].clone()).collect())
 }
 
 /// Features by number: their names, and whether they are on.

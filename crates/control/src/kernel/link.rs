@@ -19,6 +19,10 @@ pub struct Link {
     pub up: bool,
     /// It has a carrier.
     pub running: bool,
+    /// Somebody has set it to receive every frame.
+    pub promiscuous: bool,
+    /// Somebody has set it to receive what goes to any multicast group.
+    pub all_multicast: bool,
     /// Kind of a virtual device: `veth`, `bridge`, `tun`.
     pub kind: Option<String>,
     pub mtu_range: Option<(u32, u32)>,
@@ -90,6 +94,18 @@ impl Kernel {
         self.wait(self.netlink.link().set(message).execute(), action, "check the device")
     }
 
+    pub fn set_promiscuous(&self, index: u32, name: &str, on: bool) -> Result<()> {
+        let message = LinkUnspec::new_with_index(index).promiscuous(on).build();
+        let action = || format!("set promisc {} on {name}", if on { "on" } else { "off" });
+        self.wait(self.netlink.link().set(message).execute(), action, "check the device")
+    }
+
+    pub fn set_all_multicast(&self, index: u32, name: &str, on: bool) -> Result<()> {
+        let message = LinkUnspec::new_with_index(index).allmulticast(on).build();
+        let action = || format!("set allmulticast {} on {name}", if on { "on" } else { "off" });
+        self.wait(self.netlink.link().set(message).execute(), action, "check the device")
+    }
+
     pub fn set_mtu(&self, index: u32, name: &str, mtu: u32) -> Result<()> {
         let message = LinkUnspec::new_with_index(index).mtu(mtu).build();
         let action = || format!("set mtu {mtu} on {name}");
@@ -115,6 +131,8 @@ fn parse_link(message: &LinkMessage) -> Link {
         index: message.header.index,
         up: message.header.flags.contains(LinkFlags::Up),
         running: message.header.flags.contains(LinkFlags::LowerUp),
+        promiscuous: message.header.flags.contains(LinkFlags::Promisc),
+        all_multicast: message.header.flags.contains(LinkFlags::Allmulti),
         headerless: !matches!(message.header.link_layer_type, LinkLayerType::Ether | LinkLayerType::Loopback),
         ..Default::default()
     };

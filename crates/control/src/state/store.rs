@@ -45,7 +45,7 @@ pub struct Stored {
     /// MTUs that Sluice has changed.
     #[serde(default)]
     pub mtus_before: Mtus,
-    /// Offloads that Sluice has switched off.
+    /// Offloads and filters of VLANs that Sluice has switched off, and flags that it has set for tagged units.
     #[serde(default)]
     pub tags_before: Tags,
 }
