@@ -41,10 +41,10 @@ demo: setup build ## real traffic through the branch gateway on both hooks, then
 	target/release/sluice monitor target/demo/mixed.pcap --quiet
 	target/release/sluice lab run operate --hook both
 
-# clippy stands in for the compiler: what is tested is linted as it is built, and nothing is built a second time for that;
-# documentation has no examples to be run, and looking for them takes a minute
+# what is tested is linted as it is built (tests/lint), and nothing is built a second time for that; documentation has no examples
+# to be run, and looking for them takes a minute
 test: setup layout ## layout, lints and every test
-	RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__ \
+	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/tests/lint CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__ \
 		$(CARGO) test --workspace --lib --bins --tests --no-fail-fast -j$(JOBS)
 
 # only what SLUICE_SOAK makes longer; each says how many steps a hook it did

@@ -1,6 +1,5 @@
 //! The published pages: suites as the program tells them, tables as the raw results have them, and no figure by hand.
 
-#[path = "docs/mutants.rs"]
 mod mutants;
 
 use std::path::{Path, PathBuf};
@@ -27,7 +26,7 @@ const PAGES: [&str; 2] = ["README.md", "docs/BENCH.md"];
 /// A page around one of its generated parts: before, the part, after.
 fn split<'a>(page: &'a str, part: &str) -> [&'a str; 3] {
     let begin =
-        format!("<!-- {part}:begin, written by UPDATE=1 cargo test -p sluice-bench --test docs -->\n");
+        format!("<!-- {part}:begin, written by UPDATE=1 cargo test -p sluice-bench --test all docs:: -->\n");
     let (before, rest) = page.split_once(&begin).unwrap_or_else(|| panic!("`{begin}` is missing"));
     let (inside, _) = rest.split_once(&format!("<!-- {part}:end -->")).expect("the end marker is missing");
     let front = before.len() + begin.len();
@@ -42,7 +41,7 @@ fn is_as_written(name: &str, part: &str, text: &str) {
     } else {
         assert!(
             found == format!("\n{text}\n"),
-            "{name}, {part}: not up to date: UPDATE=1 cargo test -p sluice-bench --test docs"
+            "{name}, {part}: not up to date: UPDATE=1 cargo test -p sluice-bench --test all docs::"
         );
     }
 }

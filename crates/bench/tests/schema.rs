@@ -22,7 +22,7 @@ fn the_published_schema_is_the_types() {
     let published = std::fs::read_to_string(path()).unwrap_or_default();
     assert!(
         published == text,
-        "docs/bench.schema.json is not up to date: UPDATE=1 cargo test -p sluice-bench --test schema"
+        "docs/bench.schema.json is not up to date: UPDATE=1 cargo test -p sluice-bench --test all schema::"
     );
 }
 

@@ -260,7 +260,7 @@ fn tshark_counts_the_same_esp_losses() {
     assert_eq!(lost, truth.totals.lost);
 }
 
-/// Run with `cargo test --release -p sluice-monitor --test generate -- --ignored --nocapture`.
+/// Run with `cargo test --release -p sluice-monitor --test all -- --ignored generate:: --nocapture`.
 #[test]
 #[ignore = "a measurement: needs a release build and a quiet machine"]
 fn generation_is_fast_and_takes_the_same_memory_however_long() {

@@ -1,5 +1,5 @@
 //! What the channels alone cost, without reading and parsing. Run with
-//! `cargo test --release -p sluice-monitor --test speed -- --ignored --nocapture`.
+//! `cargo test --release -p sluice-monitor --test all -- --ignored speed:: --nocapture`.
 
 use std::time::Instant;
 

@@ -35,13 +35,17 @@ const CONFIGURATION: &str = "
 set interfaces trust0 mode xdp
 set interfaces trust0 unit 0 family inet address 10.0.1.1/24
 set interfaces untrust0 mode xdp
-set interfaces untrust0 unit 0 family inet address 10.0.2.1/24
+set interfaces untrust0 vlan-tagging
+set interfaces untrust0 unit 200 vlan-id 200
+set interfaces untrust0 unit 200 family inet address 10.0.2.1/24
+set interfaces untrust0 unit 200 family inet6 address fd72:2::1/64
 set interfaces wan0 mode generic
 set interfaces wan0 vlan-tagging
 set interfaces wan0 unit 100 vlan-id 100
 set interfaces wan0 unit 100 family inet dhcp
 set security zones security-zone trust interfaces trust0.0
-set security zones security-zone untrust interfaces untrust0.0
+set security zones security-zone untrust interfaces untrust0.200
+set security zones security-zone untrust host-inbound-traffic system-services ping
 set security zones security-zone wan interfaces wan0.100
 set security policies from-zone trust to-zone untrust policy all match source-address any
 set security policies from-zone trust to-zone untrust policy all match destination-address any
@@ -126,6 +130,10 @@ fn the_gateway_of_the_guest() {
     says(share, "restarted");
     hears(share, "over");
     assert_eq!(binding(&site)["address"], address, "a lease outlives restarts");
+    for device in ["untrust0", "wan0"] {
+        let shown = site.gateway.ip(&format!("link show {device}")).unwrap();
+        assert!(shown.contains("ALLMULTI"), "{shown}");
+    }
     let stats = balances(&gateway);
     println!("{stats}");
 }
@@ -225,12 +233,18 @@ fn restarts_reset_nothing_whatever_the_drivers_are() {
     let switch = Netns::create("mix-switch").unwrap();
     let [trust, untrust, wan] = SEGMENTS.map(|segment| host(&switch, segment));
     tag_with_vlan(&wan, "eth0", 100).unwrap();
+    tag_with_vlan(&untrust, "eth0", 200).unwrap();
+    untrust.ip("address add fd72:2::2/64 dev eth0 nodad").unwrap();
     trust.ip("route add default via 10.0.1.1").unwrap();
     untrust.ip("route add default via 10.0.2.1").unwrap();
     let _leases = dhcp::dnsmasq(&site, &wan, &["--dhcp-range=10.72.0.50,10.72.0.60,1h"]);
     let _servers = [&untrust, &wan].map(|host| dhcp::spawn(host, "iperf3", &["-s"]));
     let mut guest = guest(&switch, site.dir());
     guest.hears(site.dir(), "ready");
+    // the guest's device filters VLANs, and multicast groups, by which its neighbours ask for its address
+    wait_until("an IPv6 neighbour in a VLAN", PATIENCE, || {
+        untrust.run("ping", ["-6", "-c1", "-W2", "fd72:2::1"]).is_ok()
+    });
     let clients = [(iperf3(&trust, "10.0.2.2", "4"), 4), (iperf3(&trust, "10.72.0.254", "2"), 2)];
     std::thread::sleep(Duration::from_secs(10));
     says(site.dir(), "streams");

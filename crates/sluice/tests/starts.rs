@@ -305,7 +305,8 @@ fn commits_of_policies_and_services_start_again() {
 fn a_first_start_listens_where_it_gives_the_address() {
     let site = Site::new("first-listens");
     let metrics = "set services fan-out metrics address 10.71.1.1\n";
-    let _gateway = site.start(&site.write("a.conf", &format!("{}{metrics}", listeners("left0", "10.71.1.1"))));
+    let _gateway =
+        site.start(&site.write("a.conf", &format!("{}{metrics}", listeners("left0", "10.71.1.1"))));
     let page = site.gateway.run("curl", ["-sf", "http://10.71.1.1:9090/metrics"]).unwrap();
     assert!(page.contains("listener=\"sockets\""), "{page}");
 }

@@ -41,7 +41,7 @@ impl Function for Forwarding {
         self.0.keep();
         let Some(stored) = candidate.stored else { return vec![] };
         let wants = &candidate.plan.kernel;
-        let mut remains = tags::put_back(&self.0.kernel, &tags::unneeded(&stored.tags_before, wants));
+        let mut remains = self.0.put_back(&tags::unneeded(&stored.tags_before, wants));
         let left =
             config::parse(&stored.text, &stored.file).as_ref().map_or_else(|_| BTreeSet::new(), forwarded);
         let stays = forwarding(wants);

@@ -100,12 +100,14 @@ impl Changes {
         let mut changed = Tags::new();
         for device in &wants.tags_in_frames {
             let taken_out = |reason: String| KernelError {
-                action: format!("have {device} leave VLAN tags in its frames (`ethtool -K {device} rxvlan off`)"),
+                action: format!(
+                    "have {device} leave VLAN tags in its frames (`ethtool -K {device} rxvlan off`)"
+                ),
                 reason,
                 advice: "use mode tc, which sees them wherever they are",
             };
-            let features =
-                ethtool::switch_off(device, &tags::TAKEN_OUT).map_err(|error| taken_out(error.to_string()))?;
+            let features = ethtool::switch_off(device, &tags::TAKEN_OUT)
+                .map_err(|error| taken_out(error.to_string()))?;
             if features.is_empty() {
                 continue;
             }
@@ -121,6 +123,11 @@ impl Changes {
             self.changed(&mut changed, &link.name, settings);
         }
         Ok(changed)
+    }
+
+    /// What no unit needs any more. Returns what failed.
+    pub fn put_back(&self, changed: &Tags) -> Vec<String> {
+        tags::put_back(&self.kernel, changed)
     }
 
     fn changed(&mut self, tags: &mut Tags, device: &str, settings: Vec<String>) {

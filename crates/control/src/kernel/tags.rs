@@ -135,7 +135,8 @@ mod tests {
         };
         let filter = "rx-vlan-filter";
         let parse = TAKEN_OUT[0];
-        let before = tags(&[("a", &[parse, filter]), ("b", &[parse, filter, PROMISCUOUS]), ("d", &[ALL_MULTICAST])]);
+        let before =
+            tags(&[("a", &[parse, filter]), ("b", &[parse, filter, PROMISCUOUS]), ("d", &[ALL_MULTICAST])]);
         let now = remembered(&before, tags(&[("a", &[TAKEN_OUT[1]]), ("c", &[filter])]), &wants);
         let expected = [("a", &[parse, TAKEN_OUT[1]][..]), ("b", &[filter, PROMISCUOUS]), ("c", &[filter])];
         assert_eq!(now, tags(&expected));

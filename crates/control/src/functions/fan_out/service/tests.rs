@@ -165,31 +165,34 @@ fn in_every_order_the_data_plane_has_what_health_and_configuration_say() {
     let writer = [Step::News, Step::Write, Step::Mark];
     let orders = orders([&commit, &[Step::Health], &writer]);
     assert_eq!(orders.len(), 280);
-    for next in NEXT {
-        for (changes, comes_back, fails) in [
-            ("a", false, false),
-            ("b", false, false),
-            ("b", true, false),
-            ("b", false, true),
-            ("b", true, true),
-        ] {
-            let case = Case { next, fails, changes, comes_back };
-            for order in &orders {
-                let mut machine = Machine::new();
-                if comes_back {
-                    machine.health(changes, false);
-                    writer.iter().for_each(|step| machine.step(*step, &case));
-                }
-                order.iter().for_each(|step| machine.step(*step, &case));
-                // the thread goes on
-                (0..2).flat_map(|_| writer).for_each(|step| machine.step(step, &case));
-                assert_eq!(machine.served(), machine.wanted(), "{case:?} {order:?}");
-                let news = machine.service.news(&machine.active.0);
-                assert!(news.is_empty(), "{case:?} {order:?}: it is at rest");
-                let views = machine.service.state().watched["l"].pool.view();
-                let shares = views.iter().filter(|view| view.share > 0).map(|view| view.target.name.as_str());
-                assert_eq!(shares.collect::<BTreeSet<_>>(), machine.wanted(), "{case:?} {order:?}: metrics");
+    std::thread::scope(|scope| {
+        for next in NEXT {
+            let orders = &orders;
+            scope.spawn(move || every_order(next, orders, &writer));
+        }
+    });
+}
+
+fn every_order(next: [&'static str; 3], orders: &[Vec<Step>], writer: &[Step; 3]) {
+    for (changes, comes_back, fails) in
+        [("a", false, false), ("b", false, false), ("b", true, false), ("b", false, true), ("b", true, true)]
+    {
+        let case = Case { next, fails, changes, comes_back };
+        for order in orders {
+            let mut machine = Machine::new();
+            if comes_back {
+                machine.health(changes, false);
+                writer.iter().for_each(|step| machine.step(*step, &case));
             }
+            order.iter().for_each(|step| machine.step(*step, &case));
+            // the thread goes on
+            (0..2).flat_map(|_| writer).for_each(|step| machine.step(*step, &case));
+            assert_eq!(machine.served(), machine.wanted(), "{case:?} {order:?}");
+            let news = machine.service.news(&machine.active.0);
+            assert!(news.is_empty(), "{case:?} {order:?}: it is at rest");
+            let views = machine.service.state().watched["l"].pool.view();
+            let shares = views.iter().filter(|view| view.share > 0).map(|view| view.target.name.as_str());
+            assert_eq!(shares.collect::<BTreeSet<_>>(), machine.wanted(), "{case:?} {order:?}: metrics");
         }
     }
 }
