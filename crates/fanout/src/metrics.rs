@@ -1,12 +1,14 @@
 //! Counters over HTTP, in the text format of Prometheus.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket;
 use sluice_language::fan_out::same_bind;
 use sluice_metrics::Kind::{self, Counter, Gauge};
 use sluice_metrics::{CONTENT_TYPE, Page};
@@ -225,6 +227,7 @@ struct Serving {
     wanted: SocketAddr,
     bound: SocketAddr,
     end: Arc<End>,
+    listener: TcpListener,
     thread: JoinHandle<()>,
 }
 
@@ -311,21 +314,11 @@ impl Serving {
     /// Returns when its address is free.
     fn end(self) -> SocketAddr {
         self.end.want();
-        // the thread sleeps until somebody comes
-        let _ = TcpStream::connect_timeout(&reachable(self.bound), Duration::from_millis(100));
+        // the thread sleeps until somebody comes, which nobody can where the address has gone
+        let _ = socket::shutdown(self.listener.as_raw_fd(), socket::Shutdown::Both);
         let _ = self.thread.join();
         self.wanted
     }
-}
-
-/// Where one who listens everywhere is found.
-fn reachable(mut address: SocketAddr) -> SocketAddr {
-    match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
-        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
-        _ => {}
-    }
-    address
 }
 
 /// Listens where metrics are wanted. An error says where that is, and what helps.
@@ -345,9 +338,10 @@ fn serve(bound: Bound, source: Source) -> io::Result<Serving> {
 
 fn serve_on(wanted: SocketAddr, listener: TcpListener, source: Source) -> io::Result<Serving> {
     let (bound, end) = (listener.local_addr()?, Arc::<End>::default());
+    let serving = listener.try_clone()?;
     let told = end.clone();
     let thread = std::thread::Builder::new().name("fan-metrics".into()).spawn(move || {
-        for stream in listener.incoming() {
+        for stream in serving.incoming() {
             if !told.begin(stream.as_ref().ok().and_then(|stream| stream.try_clone().ok())) {
                 return;
             }
@@ -358,7 +352,7 @@ fn serve_on(wanted: SocketAddr, listener: TcpListener, source: Source) -> io::Re
             }
         }
     })?;
-    Ok(Serving { wanted, bound, end, thread })
+    Ok(Serving { wanted, bound, end, listener, thread })
 }
 
 /// So long the others wait for a client.

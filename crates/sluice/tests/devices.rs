@@ -139,7 +139,7 @@ fn offloads_come_back_behind_xdp() {
 fn filters_of_devices_with_tagged_units_are_off() {
     let site = Site::new("filters");
     offload_off(&site);
-    let tagged = "set interfaces right0 vlan-tagging\nset interfaces right0 unit 7 vlan-id 7\n\
+    let tagged = "set interfaces right0 vlan-tagging\nset interfaces right0 unit 0 vlan-id 8\nset interfaces right0 unit 7 vlan-id 7\n\
                   set interfaces right0 unit 7 family inet address 10.71.7.1/24\n\
                   set security zones security-zone right interfaces right0.7\n";
     let (plain, tagged) = (in_mode(&site, "tc", ""), in_mode(&site, "xdp", tagged));
