@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::unistd::{Group, User};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Group, Pid, User};
 
 use crate::netns::Netns;
 use crate::patience::until;
@@ -81,6 +82,13 @@ impl<'a> Frr<'a> {
         self.daemons.retain(|(name, _)| name != daemon);
         // a killed daemon leaves it, and the next one is waited for by it
         let _ = fs::remove_file(self.socket(daemon));
+    }
+
+    /// Stops a daemon, or has it go on.
+    pub fn signal(&self, daemon: &str, signal: Signal) -> Result<()> {
+        let running = self.daemons.iter().find(|(name, _)| name == daemon);
+        let (_, service) = running.with_context(|| format!("{daemon} does not run"))?;
+        Ok(kill(Pid::from_raw(service.0.id().cast_signed()), signal)?)
     }
 
     /// What vtysh answers.

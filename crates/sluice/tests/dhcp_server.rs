@@ -202,6 +202,42 @@ fn clients_are_served(label: &str, mode: &str) {
     assert!(!is_alive(last) && !dir.exists());
 }
 
+/// As above, on a second network.
+const SECOND: &str = "\
+set interfaces lan1 unit 0 family inet address 10.71.10.1/24
+set security zones security-zone left interfaces lan1.0 host-inbound-traffic system-services dhcp
+set system services dhcp-local-server group lan interface lan1.0
+set access address-assignment pool second family inet network 10.71.10.0/24
+set access address-assignment pool second family inet range all low 10.71.10.2 high 10.71.10.9
+";
+
+/// One that could not be told so soon behind its start is told again, and not ended.
+const BEGUN: Duration = Duration::from_secs(6);
+
+#[test]
+fn a_network_that_goes_away_leaves_the_others_served() {
+    if !installed() {
+        return;
+    }
+    let site = Site::new("lan-goes");
+    let [host, other] = ["h", "o"].map(|end| Netns::create(&format!("lan-goes-{end}")).unwrap());
+    site.connect(&host, "lan0", &[]);
+    site.connect(&other, "lan1", &[]);
+    let gateway = site.start(&site.write("a.conf", &format!("{SERVED}{SECOND}")));
+    let _ended = Ended::with(&site);
+    served(&site, &host, "02:00:5e:10:00:09", "a lease");
+    served(&site, &other, "02:00:5e:10:00:0a", "a lease of the second");
+    std::thread::sleep(BEGUN);
+    let kea = pid(&gateway).unwrap();
+    site.gateway.ip("link delete lan1").unwrap();
+    wait_until("it is told of one network alone", PATIENCE, || {
+        let text = fs::read_to_string(site.state().join("dhcp-server/kea-dhcp4.conf"));
+        text.is_ok_and(|text| !text.contains("lan1") && text.contains("lan0"))
+    });
+    served(&site, &host, "02:00:5e:10:00:09", "it is served on");
+    assert_eq!(pid(&gateway), Some(kea), "by the same server");
+}
+
 #[test]
 #[ignore = "the same on the other hook; runs with make soak"]
 fn clients_are_served_on_tc() {

@@ -9,6 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::{Running, Site, accepted, installed, stderr, stdout, wait_until};
+use nix::sys::signal::Signal;
 use sluice_lab::bird::{BIRD, Bird};
 use sluice_lab::frr::{Frr, KEEP_SECONDS};
 use sluice_lab::gateway::Gateway;
@@ -345,6 +346,36 @@ fn frr_that_is_not_there_is_told_when_it_comes() {
         assert!(!running.contains(gone), "{gone} remains in\n{running}");
     }
     drop(gateway);
+}
+
+/// Longer than a stopped daemon's socket has room for connections of a look a second.
+const HANGS: Duration = Duration::from_secs(9);
+
+#[test]
+fn a_daemon_that_hangs_holds_up_no_commit() {
+    if !installed(&["/usr/lib/frr/bgpd"]) {
+        return;
+    }
+    let site = Site::new("hangs");
+    let mut frr = beside(&site.gateway, "hangs");
+    frr.start(&["zebra", "bgpd"]).unwrap();
+    let conf = site.write("a.conf", BGP);
+    let _gateway = gateway_of(&frr, &site, &conf);
+    has_all(&frr, &site, &conf, "before");
+    frr.signal("bgpd", Signal::SIGSTOP).unwrap();
+    sleep(HANGS);
+    let begun = Instant::now();
+    let other = site.write("b.conf", &BGP.replace("65002", "65007"));
+    let said = site.commit(&other);
+    accepted(&said);
+    let (took, warned) = (begun.elapsed(), stderr(&said));
+    assert!(took < PATIENCE / 2, "{took:?}");
+    assert!(warned.contains("bgpd not reached") && warned.contains("it hangs"), "{warned}");
+    assert!(warned.contains("FRR has not got its configuration yet"), "{warned}");
+    frr.signal("bgpd", Signal::SIGCONT).unwrap();
+    wait_until("it is told", PATIENCE, || {
+        frr.ask("show running-config").unwrap().contains("neighbor 10.71.2.2 remote-as 65007")
+    });
 }
 
 const EVERYTHING: &str = "\

@@ -80,7 +80,13 @@ impl Supervisor {
     fn look(&mut self, shared: &Shared) {
         let active = shared.active();
         let config = &active.config;
-        match kea::text(config, &active.plan.environment, &self.place) {
+        let links = shared.kernel.links().unwrap_or_default();
+        let is_here = |device: &str| {
+            !active.plan.environment.is_absent(device) && links.iter().any(|link| link.name == device)
+        };
+        match kea::text(config, is_here, &self.place) {
+            // what cannot be read now is read at the next look
+            _ if links.is_empty() => {}
             Ok(Some(text)) => {
                 self.idle = false;
                 self.serve(shared, text);
@@ -169,9 +175,18 @@ impl Supervisor {
     /// Without an interruption, where Kea can be told; else it begins anew.
     fn reload(&mut self, text: String, why: &str) {
         let Some(running) = &mut self.running else { return };
-        let told =
-            self.place.write(&text).map_err(|error| error.to_string()).and_then(|()| self.place.reload());
-        match told {
+        if running.text != text
+            && let Err(error) = self.place.write(&text)
+        {
+            // it serves on with what it has
+            let why = format!("its configuration cannot be written: {error}");
+            if self.error.as_ref() != Some(&why) {
+                tracing::error!("{} is not told: {why}", self.title);
+            }
+            self.error = Some(why);
+            return;
+        }
+        match self.place.reload() {
             Ok(()) => {
                 tracing::info!(pid = running.pid, "{} has read its configuration again: {why}", self.title);
                 running.text = text;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use sluice_language::Config;
 use sluice_language::dhcp_server::Family;
-use sluice_plan::{Environment, Plan};
+use sluice_plan::Plan;
 
 use super::dhcp::chance;
 use super::dhcp_server::process::{Place, program};
@@ -92,7 +92,7 @@ fn server(config: &Config, family: Family, scratch: &Scratch) -> Result<Option<S
     let place = Place::of(&scratch.0, family);
     let statement = family.statement();
     let unasked = |why: &str| Ok(Some(format!("Kea was not asked whether it takes `{statement}`: {why}")));
-    let text = match kea::text(config, &Environment::default(), &place) {
+    let text = match kea::text(config, |_| true, &place) {
         Ok(Some(text)) => text,
         Ok(None) => return Ok(None),
         Err(error) => return unasked(&error.to_string()),

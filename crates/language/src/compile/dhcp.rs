@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::interfaces::text;
 use super::view::View;
 use crate::config::{Interface, StaticRoute};
 use crate::dhcp::{DhcpClient, Dhcpv6Client, DuidType};
@@ -32,7 +31,7 @@ pub(super) fn v4(top: View, unit: View, report: &mut Report) -> Option<DhcpClien
         identifier: identifier(view, report),
         lease_s: number("lease-time"),
         server: server(view, report),
-        vendor: text(view, "vendor-id"),
+        vendor: vendor(view, report),
         attempts: number("retransmission-attempt").unwrap_or(6),
         interval_s: number("retransmission-interval").unwrap_or(4),
         install_dns: !view.has("no-dns-install"),
@@ -41,6 +40,17 @@ pub(super) fn v4(top: View, unit: View, report: &mut Report) -> Option<DhcpClien
         default_route: !view.has("no-default-route"),
         preference: number("preference").unwrap_or(PREFERENCE),
     })
+}
+
+/// Option 60 (RFC 2132, section 9.13).
+fn vendor(view: View, report: &mut Report) -> Option<String> {
+    let word = view.value(&["vendor-id"])?;
+    if word.word().len() > LONGEST {
+        let message =
+            format!("`vendor-id` has {} bytes, and an option has {LONGEST} at most", word.word().len());
+        report.error_help(&word.location(), message, "shorten it");
+    }
+    Some(word.word().to_owned())
 }
 
 pub(super) fn v6(unit: View, report: &mut Report) -> Option<Dhcpv6Client> {

@@ -202,10 +202,13 @@ fn unfit(config: &Config, interface: &str, number: u32) -> Option<&'static str> 
         .flat_map(|ospf| &ospf.areas)
         .flat_map(|area| area.interfaces.iter().map(|interface| interface.unit.as_str()))
         .collect();
+    let clients = config.interfaces.iter().flat_map(|own| &own.units).filter_map(|unit| unit.dhcpv6.as_ref());
+    let gets_prefix = clients.flat_map(|client| &client.lans).any(|lan| *lan == name);
     let is = [
         (own.mobile, "leads into tunnels"),
         (config.management.iter().any(|managed| managed == interface), "is of the functional-zone"),
         (unit.dhcp.is_some() || unit.dhcpv6.is_some(), "is a client of DHCP"),
+        (gets_prefix, "gets a part of a delegated prefix"),
         (config.dhcp_server.subnets.iter().any(|subnet| subnet.unit == name), "has a DHCP server"),
         (
             config.router_advertisement.interfaces.iter().any(|own| own.unit == name),

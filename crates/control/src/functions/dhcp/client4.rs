@@ -1,5 +1,6 @@
 //! A client of DHCP: the states of RFC 2131 section 4.4, from one message, moment or change of its device to the next.
 
+use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +24,8 @@ const REST: Duration = Duration::from_secs(60);
 const REQUESTS: u32 = 4;
 /// RFC 2131, section 4.4.5: the least between two renewals.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(60);
+/// The most: a message of a lease that lasts for ever, or for years, may be lost like any other.
+const LONGEST_RENEWAL: Duration = Duration::from_secs(1800);
 /// RFC 2131, section 3.1 (5): the least after an address was declined.
 const DECLINED: Duration = Duration::from_secs(10);
 /// RFC 5227 has seconds; an answer on a link takes milliseconds, and users wait.
@@ -81,6 +84,8 @@ pub struct Client4 {
     pub held: String,
     /// It is to be written down.
     pub changed: bool,
+    /// The kernel has its address, or the server has said since that it is ours: another host may have one of before by now.
+    is_proven: bool,
     /// Its device was never looked at: a lease may be in the kernel from before.
     is_new: bool,
     pub link: Option<(u32, [u8; 6])>,
@@ -92,6 +97,8 @@ pub struct Client4 {
     begun: Instant,
     sent: u32,
     naks: u32,
+    /// A server has answered what is asked now, with an offer that is not taken.
+    was_refused: bool,
     next: Option<Instant>,
     sparing: Sparing,
 }
@@ -107,6 +114,7 @@ impl Client4 {
             note: String::new(),
             held: String::new(),
             changed: false,
+            is_proven: false,
             is_new: true,
             link: None,
             socket: None,
@@ -117,6 +125,7 @@ impl Client4 {
             begun: Instant::now(),
             sent: 0,
             naks: 0,
+            was_refused: false,
             next: None,
             sparing: Sparing::default(),
         }
@@ -163,7 +172,7 @@ impl Client4 {
     pub fn look(&mut self, link: Option<&Link>, around: &Around<'_>) {
         let now = link.and_then(Link::on_air);
         let is_first = std::mem::take(&mut self.is_new);
-        if now == self.link {
+        if now == self.link && (now.is_none() || self.socket.is_some()) {
             return;
         }
         self.link = now;
@@ -178,15 +187,18 @@ impl Client4 {
         match PacketSocket::open(ifindex, Kind::DhcpAnswers) {
             Ok(socket) => self.socket = Some(Arc::new(socket)),
             Err(error) => {
-                self.note = format!("no socket: {error}");
-                tracing::error!(interface = self.unit, %error, "DHCP: the device cannot be listened to");
+                self.is_new = is_first;
+                return self.is_deaf(&error);
             }
         }
+        self.is_proven = self.lease.as_ref().is_some_and(|lease| self.kernel_has(lease, around));
         if self.state == State::Released {
             return;
         }
-        if let Some(lease) =
-            self.lease.clone().filter(|lease| is_first && self.is_in_the_kernel(lease, around))
+        if let Some(lease) = self
+            .in_force()
+            .filter(|lease| is_first && !self.config.discover && !lease.ends.has_passed())
+            .cloned()
         {
             // taken up as it stands; the server is asked whether it still holds
             tracing::info!(interface = self.unit, address = %lease.address, "DHCP: the lease of before is taken up");
@@ -197,18 +209,37 @@ impl Client4 {
         }
     }
 
-    fn is_in_the_kernel(&self, lease: &Lease4, around: &Around<'_>) -> bool {
+    /// Until the next look: nothing that is sent would have an answer.
+    fn is_deaf(&mut self, error: &io::Error) {
+        let note = format!("no socket: {error}");
+        if self.note != note {
+            tracing::error!(interface = self.unit, %error, "DHCP: the device cannot be listened to");
+        }
+        self.note = note;
+        if self.state != State::Released {
+            self.state = State::Down;
+        }
+        self.next = None;
+    }
+
+    /// The lease that may be used.
+    pub fn in_force(&self) -> Option<&Lease4> {
+        self.lease.as_ref().filter(|_| self.is_proven)
+    }
+
+    fn kernel_has(&self, lease: &Lease4, around: &Around<'_>) -> bool {
         let Some((ifindex, _)) = self.link else { return false };
-        !self.config.discover
-            && !lease.ends.has_passed()
-            && around
-                .kernel
-                .leased()
-                .is_ok_and(|all| all.iter().any(|a| (a.ifindex, a.prefix) == (ifindex, lease.prefix())))
+        let leased = around.kernel.leased();
+        leased.is_ok_and(|all| all.iter().any(|a| (a.ifindex, a.prefix) == (ifindex, lease.prefix())))
     }
 
     /// With a lease that may still hold it is asked for (section 4.3.2, INIT-REBOOT), else for any.
     fn begin(&mut self) {
+        if self.link.is_none() {
+            // the next look at its device begins
+            (self.state, self.next) = (State::Down, None);
+            return;
+        }
         let known = self.lease.as_ref().filter(|lease| !lease.ends.has_passed() && !self.config.discover);
         self.offer = known.cloned();
         self.enter(if self.offer.is_some() { State::Rebooting } else { State::Selecting });
@@ -266,21 +297,42 @@ impl Client4 {
             State::Down | State::Released => self.next = None,
             State::Init => self.enter(State::Selecting),
             State::Selecting if self.sent >= attempts => {
-                self.note = "no server answers".to_owned();
-                tracing::warn!(interface = self.unit, attempts, "DHCP: no server answers");
+                if !std::mem::take(&mut self.was_refused) {
+                    self.note = "no server answers".to_owned();
+                    tracing::warn!(interface = self.unit, attempts, "DHCP: no server answers");
+                }
                 self.begin_after(REST);
             }
             State::Selecting => self.send(Type::Discover, around),
-            State::Requesting | State::Rebooting if self.sent >= REQUESTS => {
-                self.offer = None;
-                self.enter(State::Selecting);
-            }
+            State::Requesting | State::Rebooting if self.sent >= REQUESTS => self.unanswered(),
             State::Requesting | State::Rebooting => self.send(Type::Request, around),
             State::Probing => self.probe(around),
             State::Bound => self.renew(),
             State::Renewing if self.has_passed(|lease| &lease.t2) => self.enter(State::Rebinding),
             State::Renewing | State::Rebinding => self.send(Type::Request, around),
         }
+    }
+
+    /// Section 3.2 (4): a lease of before may be used until it ends, if nobody says anything else: neither its server nor a host.
+    fn unanswered(&mut self) {
+        let before = self
+            .lease
+            .clone()
+            .filter(|lease| self.state == State::Rebooting && !self.is_proven && !lease.ends.has_passed());
+        match before {
+            Some(lease) => self.probe_for(lease),
+            None => {
+                self.offer = None;
+                self.enter(State::Selecting);
+            }
+        }
+    }
+
+    fn probe_for(&mut self, lease: Lease4) {
+        let arp = self.link.map(|(ifindex, _)| PacketSocket::open(ifindex, Kind::Arp));
+        self.arp = arp.and_then(Result::ok).map(Arc::new);
+        self.offer = Some(lease);
+        (self.state, self.sent, self.next) = (State::Probing, 0, Some(Instant::now()));
     }
 
     fn has_passed(&self, when: impl Fn(&Lease4) -> &Until) -> bool {
@@ -345,8 +397,9 @@ impl Client4 {
     /// Until the message is sent again.
     fn pause(&self) -> Duration {
         let until = |when: fn(&Lease4) -> &Until| {
-            let left = self.lease.as_ref().and_then(|lease| when(lease).left()).unwrap_or(Duration::MAX / 2);
-            (left / 2).max(RENEWAL_PAUSE).min(left).max(Duration::from_secs(1))
+            let left =
+                self.lease.as_ref().and_then(|lease| when(lease).left()).unwrap_or(LONGEST_RENEWAL * 2);
+            (left / 2).max(RENEWAL_PAUSE).min(left).max(Duration::from_secs(1)).min(LONGEST_RENEWAL)
         };
         match self.state {
             State::Renewing => until(|lease| &lease.t2),
@@ -366,7 +419,10 @@ impl Client4 {
                         self.offer = Some(lease);
                         self.enter(State::Requesting);
                     }
-                    Err(why) => self.refuse("offer", why),
+                    Err(why) => {
+                        self.was_refused = true;
+                        self.refuse("offer", why);
+                    }
                 }
             }
             (Type::Ack, State::Requesting | State::Rebooting | State::Renewing | State::Rebinding) => {
@@ -402,14 +458,10 @@ impl Client4 {
         }
         left_out.iter().for_each(|text| tracing::warn!(interface = self.unit, "DHCP: left out: {text}"));
         self.note = left_out.join("; ");
-        let is_known = self.lease.as_ref().is_some_and(|old| old.prefix() == lease.prefix());
-        if is_known {
+        if self.in_force().is_some_and(|old| old.prefix() == lease.prefix()) {
             return self.bind(lease, "renewed", around);
         }
-        let arp = self.link.map(|(ifindex, _)| PacketSocket::open(ifindex, Kind::Arp));
-        self.arp = arp.and_then(Result::ok).map(Arc::new);
-        self.offer = Some(lease);
-        (self.state, self.sent, self.next) = (State::Probing, 0, Some(Instant::now()));
+        self.probe_for(lease);
     }
 
     /// Section 4.4.1: whether another host has the address (RFC 5227, section 2.1).
@@ -435,6 +487,9 @@ impl Client4 {
         };
         let (address, other) = (offer.address, packets::mac_text(other));
         tracing::warn!(interface = self.unit, %address, server = %offer.server, "DHCP: conflict: {other} has the address; declined");
+        if self.lease.take_if(|lease| lease.address == address).is_some() {
+            self.changed = true;
+        }
         self.note = format!("{address} belongs to {other}; declined");
         self.xid = chance::word();
         let options = self.options(Type::Decline, around);
@@ -482,7 +537,7 @@ impl Client4 {
         let is_new = self.lease.as_ref().is_none_or(|old| old.prefix() != lease.prefix());
         self.next = lease.t1.left().map(|left| Instant::now() + left);
         (self.state, self.offer, self.naks, self.changed) = (State::Bound, None, 0, true);
-        self.lease = Some(lease.clone());
+        (self.lease, self.is_proven) = (Some(lease.clone()), true);
         self.place(around, true);
         if is_new || self.port.is_none() {
             self.listen(&lease);

@@ -4,6 +4,7 @@ mod messages;
 #[cfg(test)]
 mod tests;
 
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -83,6 +84,8 @@ pub struct Client6 {
     /// When to see whether the kernel has found the address elsewhere; none once that is known.
     pub tried: Option<Instant>,
     routers: (u32, Option<Instant>),
+    /// Since a server has given something.
+    refusals: u32,
     sparing: Sparing,
 }
 
@@ -116,6 +119,7 @@ impl Client6 {
             next: None,
             tried: None,
             routers: (0, None),
+            refusals: 0,
             sparing: Sparing::default(),
         }
     }
@@ -164,7 +168,7 @@ impl Client6 {
     pub fn look(&mut self, link: Option<&Link>, around: &Around<'_>) {
         let now = link.and_then(Link::on_air);
         let is_first = std::mem::take(&mut self.is_new);
-        if now == self.link {
+        if now == self.link && (now.is_none() || self.port.is_some()) {
             return;
         }
         self.link = now;
@@ -181,8 +185,8 @@ impl Client6 {
         match Port546::open(ifindex, &self.device) {
             Ok(port) => self.port = Some(Arc::new(port)),
             Err(error) => {
-                self.note = format!("no socket: {error}");
-                tracing::error!(interface = self.unit, %error, "DHCPv6: the device cannot be listened to");
+                self.is_new = is_first;
+                return self.is_deaf(&error);
             }
         }
         match &self.lease {
@@ -193,6 +197,19 @@ impl Client6 {
             }
             _ => self.begin(),
         }
+    }
+
+    /// Until the next look: nothing that is sent would have an answer.
+    fn is_deaf(&mut self, error: &io::Error) {
+        let note = format!("no socket: {error}");
+        if self.note != note {
+            tracing::error!(interface = self.unit, %error, "DHCPv6: the device cannot be listened to");
+        }
+        self.note = note;
+        if self.state != State::Released {
+            self.state = State::Down;
+        }
+        self.next = None;
     }
 
     fn is_in_the_kernel(&self, lease: &Lease6, around: &Around<'_>) -> bool {
@@ -429,21 +446,28 @@ impl Client6 {
         if message.status == status::NOT_ON_LINK {
             return self.start_over(around, "the addresses do not fit this link");
         }
-        if judged.no_binding && self.lease.is_some() {
+        if judged.no_binding
+            && self.lease.is_some()
+            && matches!(self.state, State::Renewing | State::Rebinding)
+        {
             // section 18.2.10.1: it is asked for as if it were new, and kept meanwhile
-            tracing::info!(
-                interface = self.unit,
-                "DHCPv6: the server does not know the lease; it is asked for anew"
-            );
+            if self.sparing.may_say() {
+                tracing::info!(
+                    interface = self.unit,
+                    "DHCPv6: the server does not know the lease; it is asked for anew"
+                );
+            }
             self.offered = self.associations(self.lease.iter().flat_map(Lease6::given));
             self.server = Some(server);
-            return self.enter(State::Requesting);
+            self.enter(State::Requesting);
+            return self.hold_back();
         }
         self.end(&judged, around);
         if judged.address.is_none() && judged.prefix.is_none() {
             return self.refuse(message, judged.left_out.join("; "));
         }
         self.note = judged.left_out.join("; ");
+        self.refusals = 0;
         let what = if matches!(self.state, State::Renewing | State::Rebinding) { "renewed" } else { "bound" };
         let old = self.lease.take().unwrap_or_default();
         let mut lease = Lease6 {
@@ -495,14 +519,26 @@ impl Client6 {
         self.next = left.map(|left| Instant::now() + left);
     }
 
+    /// Section 14.1: a server that refuses again and again is asked less and less often.
+    fn hold_back(&mut self) {
+        let pause = Duration::from_secs(1 << self.refusals.min(6));
+        if self.refusals > 0 {
+            self.next = Some(Instant::now() + chance::about(pause));
+        }
+        self.refusals += 1;
+    }
+
     fn start_over(&mut self, around: &Around<'_>, why: &str) {
-        tracing::warn!(interface = self.unit, "DHCPv6: {why}");
+        if self.sparing.may_say() {
+            tracing::warn!(interface = self.unit, "DHCPv6: {why}");
+        }
         self.note = why.to_owned();
         if let Some(lease) = self.lease.take() {
             self.drop_given(&lease, around.kernel);
             self.changed = true;
         }
         self.begin();
+        self.hold_back();
     }
 
     /// Of a lease what its server is to have again (section 18.2.7).

@@ -279,7 +279,12 @@ impl Book {
                 .map(move |prefix| (device.clone(), *prefix))
                 .collect::<Vec<_>>()
         };
-        self.taken = units.iter().flat_map(addresses).collect();
+        // clients stand in the main instance, and the networks of others may have the same addresses
+        let is_here = |own: &&(&Interface, &Unit)| {
+            let name = unit_name(own.0, own.1);
+            config.routing_instances.iter().all(|instance| !instance.interfaces.contains(&name))
+        };
+        self.taken = units.iter().filter(in_service).filter(is_here).flat_map(addresses).collect();
         let devices: BTreeMap<String, String> = units
             .iter()
             .map(|(interface, unit)| (unit_name(interface, unit), device_of(interface, unit)))
@@ -471,6 +476,7 @@ mod tests {
     use super::super::lease::{Given, Net, Until};
     use super::super::tried::{alone, link};
     use super::*;
+    use crate::kernel::lease::Leased;
 
     fn config(lines: &[&str]) -> Config {
         let tree = sluice_language::parse(&lines.join("\n"), "a.conf").unwrap();
@@ -495,6 +501,25 @@ mod tests {
         Kept { duid: vec![], v4: [(unit.clone(), v4)].into(), v6: [(unit, v6)].into() }
     }
 
+    /// What stands elsewhere, or is out of service, has nothing to do with what a server offers.
+    #[test]
+    fn addresses_of_other_instances_and_disabled_units_are_free() {
+        alone("taken", |around, _| {
+            let mut book = Book { duid: around.duid.to_vec(), ..Book::default() };
+            let others = [
+                "set interfaces v2 unit 0 family inet address 10.0.0.1/24",
+                "set interfaces v3 unit 0 family inet address 10.0.1.1/24",
+                "set interfaces v3 unit 0 disable",
+                "set interfaces v1 unit 0 family inet address 10.0.2.1/24",
+                "set routing-instances red instance-type virtual-router",
+                "set routing-instances red interface v2.0",
+            ];
+            book.reconcile(&config(&[&CLIENTS[..], &others].concat()), around.kernel);
+            let taken: Vec<&str> = book.taken.iter().map(|(device, _)| device.as_str()).collect();
+            assert_eq!(taken, ["v1"]);
+        });
+    }
+
     /// With a tag a unit is on another device; and the same where a daemon begins with it.
     #[test]
     fn a_unit_that_moves_gives_its_leases_back_where_it_was() {
@@ -505,6 +530,10 @@ mod tests {
             for is_restarted in [false, true] {
                 let mut book = Book { kept: kept(), duid: around.duid.to_vec(), ..Book::default() };
                 book.reconcile(&config(&CLIENTS), kernel);
+                let (prefix, ifindex) = (kept().v4["v0.0"].prefix(), link(kernel, "v0").index);
+                let leased =
+                    Leased { ifindex, prefix, preferred_s: 3600, valid_s: 3600, is_duplicate: false };
+                kernel.put_leased("v0", &leased, false).unwrap();
                 book.look_at_links(kernel);
                 assert_eq!(kernel.leased().unwrap().len(), 2);
                 if is_restarted {

@@ -35,12 +35,12 @@ impl Client4 {
     fn put(&self, ifindex: u32, kernel: &Kernel, is_extended: bool) -> Result<String, KernelError> {
         let own = |leased: &&Leased| leased.ifindex == ifindex && leased.prefix.addr.is_ipv4();
         let present = kernel.leased()?;
-        let wanted: Option<Prefix> = self.lease.as_ref().map(Lease4::prefix);
+        let wanted: Option<Prefix> = self.in_force().map(Lease4::prefix);
         // with the first address of a subnet the kernel takes away those that came behind it
         for leased in present.iter().filter(own).filter(|leased| Some(leased.prefix) != wanted) {
             kernel.delete_address(ifindex, &self.device, leased.prefix)?;
         }
-        if let Some(lease) = &self.lease {
+        if let Some(lease) = self.in_force() {
             let known = present.iter().any(|leased| own(&leased) && leased.prefix == lease.prefix());
             if is_extended || !known {
                 let valid_s = lease.ends.left_s();
@@ -77,7 +77,7 @@ impl Client4 {
     }
 
     fn routes(&self, ifindex: u32) -> Vec<LeasedRoute> {
-        let Some(lease) = &self.lease else { return vec![] };
+        let Some(lease) = self.in_force() else { return vec![] };
         let wanted = lease.routes.iter().filter(|(to, _)| to.len > 0 || self.config.default_route);
         let route = |(to, gateway): &(Net, Ipv4Addr)| LeasedRoute {
             destination: (*to).into(),

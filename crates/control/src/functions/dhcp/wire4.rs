@@ -166,13 +166,17 @@ impl Reply {
         }
     }
 
-    /// RFC 3442: with option 121 option 3 counts for nothing. None = there is none, or it cannot be read.
+    /// RFC 3442: with option 121 option 3 counts for nothing. The first of those that are too many. None = there is none, or it
+    /// cannot be read.
     pub fn routes(&self) -> Option<Vec<(Prefix, Ipv4Addr)>> {
         let mut rest = self.options.get(&code::ROUTES)?.as_slice();
         let mut routes = vec![];
         while let Some((&len, behind)) = rest.split_first() {
             let significant = usize::from(len).div_ceil(8);
-            if len > 32 || behind.len() < significant + 4 || routes.len() == MOST_ROUTES {
+            if routes.len() == MOST_ROUTES {
+                break;
+            }
+            if len > 32 || behind.len() < significant + 4 {
                 return None;
             }
             let (destination, behind) = behind.split_at(significant);

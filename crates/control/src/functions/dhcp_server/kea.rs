@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use sluice_language::Config;
 use sluice_language::dhcp_server::{DhcpHost, DhcpSubnet, Family};
 use sluice_language::nat::{address, bits};
-use sluice_plan::Environment;
 
 use super::delegated::SCRIPT;
 use super::process::{Place, SOCKET};
@@ -25,17 +24,19 @@ const LEASE_COMMANDS: &str = "kea/hooks/libdhcp_lease_cmds.so";
 /// With it we hear where clients of delegated prefixes are.
 const RUN_SCRIPT: &str = "kea/hooks/libdhcp_run_script.so";
 
-/// None = nothing is served. Devices that are disabled or not here are left out.
-pub fn text(config: &Config, environment: &Environment, place: &Place) -> io::Result<Option<String>> {
+/// None = nothing is served. Devices that are disabled or not here are left out: Kea would serve no other beside them.
+pub fn text(config: &Config, is_here: impl Fn(&str) -> bool, place: &Place) -> io::Result<Option<String>> {
     let family = place.family();
     let subnets: Vec<&DhcpSubnet> = config.dhcp_server.of(family).collect();
-    let device = |own: &DhcpSubnet| device_of(config, &own.unit).filter(|own| !environment.is_absent(own));
+    let device = |own: &DhcpSubnet| device_of(config, &own.unit).filter(|own| is_here(own));
     let served: Vec<(&DhcpSubnet, String)> =
         subnets.iter().filter_map(|own| Some((*own, device(own)?))).collect();
     if served.is_empty() {
         return Ok(None);
     }
-    let own: Vec<IpAddr> = subnets.iter().map(|subnet| subnet.own).collect();
+    let units = config.interfaces.iter().flat_map(|interface| &interface.units);
+    let own: Vec<IpAddr> =
+        units.flat_map(|unit| unit.inet.iter().chain(&unit.inet6)).map(|own| own.addr).collect();
     let lent: Vec<Value> = served.iter().map(|(subnet, device)| lent(subnet, device, &own)).collect();
     let mut server = common(place, &served);
     let configuration = match family {

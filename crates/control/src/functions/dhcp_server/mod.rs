@@ -60,7 +60,9 @@ fn is_taken(place: &Place, candidate: &Candidate<'_>) -> Result<(), CommitError>
     let not_asked = |source| CommitError::machine(NotAsked { statement, dir, source });
     let said = || {
         let environment = &candidate.plan.environment;
-        let Some(text) = kea::text(candidate.config, environment, place)? else { return Ok(Ok(())) };
+        let Some(text) = kea::text(candidate.config, |device| !environment.is_absent(device), place)? else {
+            return Ok(Ok(()));
+        };
         match process::program(place.family()) {
             Some(program) if place.configuration().as_ref() != Some(&text) => place.try_out(&program, &text),
             _ => Ok(Ok(())),

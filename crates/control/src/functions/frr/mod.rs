@@ -64,6 +64,10 @@ impl Function for Routing {
             Err(error @ FrrError::Refused(_)) if candidate.old.is_some() => Err(refused(error)),
             Err(error) => {
                 tracing::error!(%error, "FRR has not got its configuration yet; it is tried again");
+                let text = format!(
+                    "`protocols` waits: FRR has not got its configuration yet ({error}); it is tried again"
+                );
+                candidate.plan.warnings.push(Warning { device: String::new(), text });
                 Ok(())
             }
             Ok(_) => Ok(()),

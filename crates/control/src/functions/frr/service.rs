@@ -107,9 +107,10 @@ impl Frr {
     pub fn problem(&self, text: &str) -> Option<String> {
         let missing = if text.is_empty() { vec![] } else { self.vtysh.missing(text) };
         let (daemon, error) = missing.first()?;
-        let names: Vec<&str> = missing.iter().map(|(daemon, _)| *daemon).collect();
+        let names = names(&missing);
         let advice = match error.kind() {
             io::ErrorKind::PermissionDenied => "let the gateway into FRR's group frrvty".to_owned(),
+            io::ErrorKind::WouldBlock => "it hangs: look at what it does, or restart frr".to_owned(),
             _ if *daemon == "zebra" => "install frr and start it".to_owned(),
             _ => format!("set `{daemon}=yes` in /etc/frr/daemons and restart frr"),
         };
@@ -155,7 +156,7 @@ impl Frr {
         let mut state = self.state();
         let births = self.vtysh.births();
         let is_idle = state.wanted.as_ref().is_none_or(String::is_empty) && state.told.is_none();
-        let waits = || state.missing.as_ref().is_some_and(|missing| *missing == self.missing(&state));
+        let waits = || state.missing.as_ref().is_some_and(|missing| *missing == names(&self.missing(&state)));
         if is_idle || !look && births == state.births && waits() {
             return Ok(false);
         }
@@ -163,10 +164,10 @@ impl Frr {
     }
 
     /// Daemons that are not there, of those that what is wanted and what was told needs.
-    fn missing(&self, state: &State) -> Vec<&'static str> {
+    fn missing(&self, state: &State) -> Vec<(&'static str, io::Error)> {
         let told = state.told.as_ref().map_or("", |told| told.text.as_str());
         let text = format!("{told}{}", state.wanted.as_deref().unwrap_or_default());
-        self.vtysh.missing(&text).into_iter().map(|(daemon, _)| daemon).collect()
+        self.vtysh.missing(&text)
     }
 
     fn put(&self, state: &mut State) -> Result<bool, FrrError> {
@@ -176,6 +177,12 @@ impl Frr {
             return Ok(false);
         }
         let (births, missing) = (self.vtysh.births(), self.missing(state));
+        if let Some((daemon, _)) = missing.iter().find(|(_, error)| error.kind() == io::ErrorKind::WouldBlock)
+        {
+            // vtysh would wait for it, and every commit for that
+            return Err(FrrError::Failed(format!("{daemon} takes no connections: it hangs")));
+        }
+        let missing = names(&missing);
         let mut said_something = false;
         if !missing.contains(&"zebra") {
             let told = state.told.clone().unwrap_or_default();
@@ -218,6 +225,10 @@ impl Frr {
         }
         Ok(())
     }
+}
+
+fn names(missing: &[(&'static str, io::Error)]) -> Vec<&'static str> {
+    missing.iter().map(|(daemon, _)| *daemon).collect()
 }
 
 fn printed(lines: &[Line]) -> String {

@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::io::{self, Read};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
 use super::FrrError;
 
@@ -58,11 +60,12 @@ impl Vtysh {
         DAEMONS.iter().map(born).collect()
     }
 
-    /// Daemons that a configuration needs and that take no connection, with the reason.
+    /// Daemons that a configuration needs and that take no connection, with the reason: [`io::ErrorKind::WouldBlock`] is that of one
+    /// that hangs.
     pub fn missing(&self, text: &str) -> Vec<(&'static str, io::Error)> {
         let needed = DAEMONS.iter().filter(|(line, _)| line.is_empty() || has_line(text, line));
         let refused = |(_, daemon): &(&str, &'static str)| {
-            let error = UnixStream::connect(self.sockets().join(format!("{daemon}.vty"))).err()?;
+            let error = reach(&self.sockets().join(format!("{daemon}.vty"))).err()?;
             Some((*daemon, error))
         };
         needed.filter_map(refused).collect()
@@ -101,6 +104,13 @@ impl Vtysh {
             _ => Err(FrrError::refused(&stdout, &stderr)),
         }
     }
+}
+
+/// Connects without waiting for one that has taken no connection for a while.
+fn reach(path: &Path) -> io::Result<()> {
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    Ok(connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?)
 }
 
 /// Whether a line begins so.

@@ -94,7 +94,10 @@ impl Link {
         let spoke = self.found.is_some();
         match found {
             Ok(found) => {
-                self.view.error = None;
+                // what cannot be sent is not sent for that
+                if !spoke {
+                    self.view.error = None;
+                }
                 let prefixes = self.prefixes.follow(&self.unit.prefixes, &found.prefixes, now);
                 if !spoke || before != Some(found.ifindex) {
                     self.schedule.restart(now);

@@ -74,7 +74,9 @@ fn of_address(found: &LastingPrefix, now: Instant) -> Told {
             finite => finite,
         },
     };
-    Told { passes: !is_permanent, ..Told::fixed(prefix, now) }
+    // of an address that is there for ever the preferred lifetime may pass
+    let passes = !is_permanent || found.preferred_s != INFINITE_S;
+    Told { passes, ..Told::fixed(prefix, now) }
 }
 
 /// The prefixes of one link.

@@ -167,9 +167,23 @@ impl<'a> Around<'a> {
                 ),
             };
             report.error_help(&view.location(), message, help);
-        } else if fitting.next().is_some() {
+        } else if first.is_some_and(|(subnet, _)| fitting.any(|(other, _)| other.network != subnet.network)) {
             let message = format!("two pools have networks of `{unit}`");
             report.error_help(&view.location(), message, "leave the network of one address to its hosts");
+        }
+        let own = self
+            .interfaces
+            .iter()
+            .flat_map(|own| &own.units)
+            .flat_map(|unit| unit.inet.iter().chain(&unit.inet6));
+        let own: HashSet<IpAddr> = own.map(|own| own.addr).collect();
+        let hosts = first.iter().flat_map(|(subnet, _)| &subnet.hosts);
+        for host in hosts.filter(|host| own.contains(&host.address)) {
+            let message = format!(
+                "host `{}` of the pool of `{unit}` has {}, an address of this gateway",
+                host.name, host.address
+            );
+            report.error_help(&view.location(), message, "reserve another address");
         }
         first
     }

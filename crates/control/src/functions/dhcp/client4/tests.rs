@@ -177,3 +177,54 @@ fn what_is_given_back_goes_without_a_carrier_too() {
         assert_eq!(addresses(around.kernel), []);
     });
 }
+
+/// Sections 3.2 and 4.3.2, RFC 5227 section 2.1: what was lent before may be another host's by now.
+#[test]
+fn a_lease_of_before_is_used_once_it_is_proven() {
+    alone("of-before", |around, _| {
+        let mut client = Client4::new("v0.0".to_owned(), "v0".to_owned(), config(), Some(lease("v0", 9)));
+        client.look(Some(&link(around.kernel, "v0")), around);
+        client.place(around, false);
+        assert_eq!((client.state, addresses(around.kernel)), (State::Rebooting, vec![]));
+        client.sent = REQUESTS;
+        (0..=PROBES).for_each(|_| {
+            assert_eq!(addresses(around.kernel), []);
+            client.due(around);
+        });
+        client.due(around);
+        assert_eq!((client.state, addresses(around.kernel).len()), (State::Bound, 1));
+    });
+}
+
+#[test]
+fn without_a_link_nothing_is_due() {
+    alone("unlinked", |around, _| {
+        let mut client = Client4::new("v0.0".to_owned(), "v0".to_owned(), config(), None);
+        client.look(Some(&link(around.kernel, "v0")), around);
+        client.rest();
+        client.look(None, around);
+        client.renew_now();
+        client.turn(around);
+        assert_eq!((client.state, client.next()), (State::Down, None));
+        client.look(Some(&link(around.kernel, "v0")), around);
+        assert_eq!(client.state, State::Selecting);
+        // one that could not listen tries again
+        client.socket = None;
+        client.look(Some(&link(around.kernel, "v0")), around);
+        assert!(client.socket.is_some());
+    });
+}
+
+/// Section 4.4.5: messages are lost, also those of a lease without an end.
+#[test]
+fn a_lease_for_ever_is_asked_for_again() {
+    alone("for-ever", |around, _| {
+        let mut client = bound("v0", 9, around);
+        let forever = || Until::after(u32::MAX);
+        client.lease =
+            client.lease.map(|lease| Lease4 { ends: forever(), t1: forever(), t2: forever(), ..lease });
+        client.renew_now();
+        client.turn(around);
+        assert!(client.next.unwrap() <= Instant::now() + LONGEST_RENEWAL);
+    });
+}

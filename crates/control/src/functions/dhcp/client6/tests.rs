@@ -226,3 +226,34 @@ fn what_the_kernel_has_forgotten_is_not_taken_up() {
         assert_eq!(again(), State::Rebinding);
     });
 }
+
+/// Section 14.1: a server that says no each time is not asked at the speed of the link.
+#[test]
+fn a_server_that_refuses_is_asked_less_and_less_often() {
+    alone("refuses6", |around, _| {
+        let mut client = bound(&config(true, false), around);
+        let refuses = |client: &mut Client6, status: u16| {
+            let refused = Association { status, ..association(client, false, &[]) };
+            let message = Message {
+                server: Some(SERVER.to_vec()),
+                associations: vec![refused],
+                ..Message::new(Type::Reply, client.xid, DUID.to_vec())
+            };
+            client.hear(message, around);
+        };
+        client.enter(State::Renewing);
+        refuses(&mut client, status::NO_BINDING);
+        assert_eq!(client.state, State::Requesting);
+        let asks = client.xid;
+        refuses(&mut client, status::NO_BINDING);
+        assert_eq!((client.state, client.xid), (State::Requesting, asks), "it is not asked anew for that");
+        let mut least = Duration::ZERO;
+        for _ in 0..4 {
+            client.enter(State::Renewing);
+            refuses(&mut client, status::NO_BINDING);
+            let wait = client.next.unwrap().saturating_duration_since(Instant::now());
+            assert!(wait > least, "{wait:?} behind {least:?}");
+            least = wait;
+        }
+    });
+}
