@@ -483,7 +483,10 @@ fn a_delegated_prefix_reaches_units_and_its_successor_deprecates_it() {
     let old = shown.lines().find(|line| line.contains("2001:db8:1000:")).unwrap_or_default();
     assert!(old.contains("deprecated"), "{shown}");
     assert!(shown.contains("2001:db8:2000:"), "{shown}");
+    let has_router = || site.gateway.ip("-6 route show default").unwrap().contains("proto ra");
+    wait_until("a default route again", PATIENCE, has_router);
     accepted(&site.commit(&site.write("none.conf", "")));
+    assert!(!has_router(), "it goes with the client");
     let left =
         site.gateway.ip("-6 address show").unwrap() + &site.gateway.ip("-6 route show proto dhcp").unwrap();
     assert!(

@@ -6,7 +6,7 @@ use futures_util::TryStreamExt;
 use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressProtocol, CacheInfo,
 };
-use netlink_packet_route::route::{RouteAttribute, RouteProtocol, RouteScope, RouteType};
+use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType};
 use rtnetlink::RouteMessageBuilder;
 use sluice_language::config::Prefix;
 
@@ -105,12 +105,35 @@ impl Kernel {
         self.wait(self.netlink.route().del(message).execute(), action, "check the routing table")
     }
 
+    /// Takes away default routes that a device has by router advertisements: the kernel keeps them when it takes no more of those.
+    pub fn forget_routers(&self, ifindex: u32) -> Result<()> {
+        let is_one = |message: &&RouteMessage| {
+            message.header.destination_prefix_length == 0
+                && message.attributes.contains(&RouteAttribute::Oif(ifindex))
+        };
+        for message in self.main_table(RouteProtocol::Ra)?.iter().filter(is_one) {
+            let mut message = message.clone();
+            message.attributes.retain(|attribute| {
+                matches!(
+                    attribute,
+                    RouteAttribute::Gateway(_)
+                        | RouteAttribute::Oif(_)
+                        | RouteAttribute::Priority(_)
+                        | RouteAttribute::Table(_)
+                )
+            });
+            let action = || "remove a default route of router advertisements".to_owned();
+            self.wait(self.netlink.route().del(message).execute(), action, "check the routing table")?;
+        }
+        Ok(())
+    }
+
     pub fn leased_routes(&self) -> Result<Vec<LeasedRoute>> {
         Ok(self.main_table(RouteProtocol::Dhcp)?.iter().filter_map(route).collect())
     }
 }
 
-fn build(route: &LeasedRoute) -> Result<netlink_packet_route::route::RouteMessage, String> {
+fn build(route: &LeasedRoute) -> Result<RouteMessage, String> {
     let Prefix { addr, len } = route.destination;
     let builder = RouteMessageBuilder::<IpAddr>::new()
         .destination_prefix(addr, len)
@@ -157,7 +180,7 @@ fn leased(message: &AddressMessage) -> Option<Leased> {
     })
 }
 
-fn route(message: &netlink_packet_route::route::RouteMessage) -> Option<LeasedRoute> {
+fn route(message: &RouteMessage) -> Option<LeasedRoute> {
     let v4 = message.header.address_family == netlink_packet_route::AddressFamily::Inet;
     let mut destination =
         if v4 { Ipv4Addr::UNSPECIFIED.into() } else { std::net::Ipv6Addr::UNSPECIFIED.into() };

@@ -180,7 +180,7 @@ impl Client6 {
             (self.next, self.tried) = (None, None);
             return;
         };
-        self.accept_advertisements();
+        self.accept_advertisements(around.kernel);
         self.routers = (0, Some(Instant::now()));
         match Port546::open(ifindex, &self.device) {
             Ok(port) => self.port = Some(Arc::new(port)),
@@ -272,7 +272,7 @@ impl Client6 {
     /// RFC 4861, section 6.3.7.
     fn ask_routers(&mut self) {
         let Some((ifindex, _)) = self.link else { return self.routers.1 = None };
-        self.accept_advertisements();
+        self.accept_advertisements(around.kernel);
         let sent = solicit_routers(ifindex, &self.device);
         self.routers.0 += u32::from(sent.is_ok());
         let pause = Duration::from_millis(if sent.is_ok() { 4000 } else { 500 });

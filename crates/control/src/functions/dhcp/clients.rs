@@ -311,7 +311,7 @@ impl Book {
                     wanted.lans.iter().filter_map(|lan| devices.get(lan).cloned()).collect();
                 let client = take(&mut old6, &name, |client| client.device == device).map(|mut client| {
                     client.configure(wanted, lans.clone(), &around);
-                    client.accept_advertisements();
+                    client.accept_advertisements(kernel);
                     client.place(&around, false);
                     client
                 });
@@ -349,7 +349,7 @@ impl Book {
         for client in old6.values_mut() {
             client.release(around);
             if self.v6.values().all(|other| other.device != client.device) {
-                forget_advertisements(&client.device);
+                forget_advertisements(around.kernel, &client.device);
             }
         }
     }
@@ -453,7 +453,7 @@ pub fn cleanup(dir: &Path, kernel: &Kernel) -> Vec<KernelError> {
         errors.extend(
             lease.prefix.iter().filter_map(|given| kernel.delete_leased_route(&unreachable(given.net)).err()),
         );
-        forget_advertisements(&lease.device);
+        forget_advertisements(kernel, &lease.device);
     }
     let present = kernel.leased().unwrap_or_default();
     for (device, prefix) in wanted {

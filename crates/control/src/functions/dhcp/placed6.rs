@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
+use nix::net::if_::if_nametoindex;
 use sluice_language::config::Prefix;
 
 use super::client4::Around;
@@ -21,10 +22,10 @@ const RA_METRIC: u32 = 1024;
 
 impl Client6 {
     /// What the kernel does with router advertisements, which carry the default route: 2 = although it forwards.
-    pub fn accept_advertisements(&self) {
+    pub fn accept_advertisements(&self, kernel: &Kernel) {
         let metric = self.config.preference.unwrap_or(RA_METRIC).to_string();
         let default_route = if self.config.default_route { "1" } else { "0" };
-        set_advertisements(&self.device, ["2", default_route, &metric]);
+        set_advertisements(kernel, &self.device, ["2", default_route, &metric]);
     }
 
     /// Which unit has what of the prefix; what it had is on its way out (RFC 9096, section 3.3), at most as long as the
@@ -199,11 +200,13 @@ pub fn is_to(route: &LeasedRoute, prefix: Net) -> bool {
 }
 
 /// A device goes back to what kernels begin with.
-pub fn forget_advertisements(device: &str) {
-    set_advertisements(device, ["1", "1", &RA_METRIC.to_string()]);
+pub fn forget_advertisements(kernel: &Kernel, device: &str) {
+    set_advertisements(kernel, device, ["1", "1", &RA_METRIC.to_string()]);
 }
 
-fn set_advertisements(device: &str, values: [&str; 3]) {
+fn set_advertisements(kernel: &Kernel, device: &str, values: [&str; 3]) {
+    let takes = || sysctl(&format!("net/ipv6/conf/{device}/accept_ra")).is_ok_and(|now| now == "2");
+    let had_one = takes();
     for (name, value) in ["accept_ra", "accept_ra_defrtr", "ra_defrtr_metric"].into_iter().zip(values) {
         let path = format!("net/ipv6/conf/{device}/{name}");
         // one that is not there belongs to a device that has gone, or to a later kernel
@@ -212,5 +215,12 @@ fn set_advertisements(device: &str, values: [&str; 3]) {
         {
             tracing::warn!(%error, "DHCPv6: router advertisements are taken otherwise than configured");
         }
+    }
+    if had_one
+        && (values[0], values[1]) != ("2", "1")
+        && let Ok(ifindex) = if_nametoindex(device)
+        && let Err(error) = kernel.forget_routers(ifindex)
+    {
+        tracing::warn!(%error, "DHCPv6: a default route of router advertisements stays");
     }
 }
