@@ -16,8 +16,8 @@ use super::lease::{Given, Lease6, Until};
 use super::placed6::is_to;
 use super::reply6::{Judged, judge};
 use super::wire6::{Association, Message, Type, status};
-use crate::kernel::Link;
 use crate::kernel::packet::{Port546, solicit_routers};
+use crate::kernel::{Kernel, Link};
 
 /// RFC 8415, section 7.6; seconds. The last is how long an exchange may take, the one before how many messages; 0 = no limit.
 #[derive(Debug, Clone, Copy)]
@@ -262,7 +262,7 @@ impl Client6 {
             self.is_tried(around);
         }
         if self.routers.1.is_some_and(|at| at <= now) {
-            self.ask_routers();
+            self.ask_routers(around.kernel);
         }
         if self.next.is_some_and(|next| next <= now) {
             self.due(around);
@@ -270,9 +270,9 @@ impl Client6 {
     }
 
     /// RFC 4861, section 6.3.7.
-    fn ask_routers(&mut self) {
+    fn ask_routers(&mut self, kernel: &Kernel) {
         let Some((ifindex, _)) = self.link else { return self.routers.1 = None };
-        self.accept_advertisements(around.kernel);
+        self.accept_advertisements(kernel);
         let sent = solicit_routers(ifindex, &self.device);
         self.routers.0 += u32::from(sent.is_ok());
         let pause = Duration::from_millis(if sent.is_ok() { 4000 } else { 500 });

@@ -4,7 +4,6 @@ use super::super::lease::Net;
 use super::super::tried::{DUID, PATIENCE, alone, link};
 use super::super::wire6::Part;
 use super::*;
-use crate::kernel::Kernel;
 
 const ADDRESS: &str = "2001:db8:72::9/128";
 const PREFIX: &str = "2001:db8:1000::/56";
