@@ -12,7 +12,7 @@ use common::{Link, store};
 use serde_json::Value;
 use sluice_metrics::judge;
 use sluice_monitor::results::{Database, Detail, RunInfo};
-use sluice_monitor::serve::{ENDPOINTS, Served, document, router};
+use sluice_monitor::serve::{ENDPOINTS, Served, document, serve};
 
 /// A server on a port of its own, as long as it lives.
 struct Server {
@@ -26,8 +26,8 @@ impl Server {
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
-        let router = router(&Served::new(database));
-        runtime.spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let served = Served::new(database);
+        runtime.spawn(async move { serve(listener, &served).await.unwrap() });
         Server { address, _runtime: runtime }
     }
 
@@ -281,4 +281,46 @@ fn schemathesis_finds_nothing() {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Clients that connect and say nothing take no seat from those that ask.
+#[test]
+fn clients_that_say_nothing_lock_nobody_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::new(&database(folder.path()));
+    let silent: Vec<_> = (0..1500).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    let start = std::time::Instant::now();
+    assert_eq!(server.ask("GET", "/health").0, 200);
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    let is_closed = |mut stream: &TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        match stream.read(&mut [0; 1]) {
+            Ok(length) => length == 0,
+            Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+        }
+    };
+    let open = silent.iter().filter(|stream| !is_closed(stream)).count();
+    assert!((1..=300).contains(&open), "{open} hold a place");
+}
+
+/// A client that reads nothing, and one that sends a byte at a time, give up their place.
+#[test]
+fn slow_clients_are_cut_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::new(&database(folder.path()));
+    let mut slow = TcpStream::connect(server.address).unwrap();
+    slow.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let start = std::time::Instant::now();
+    let cut = loop {
+        assert!(start.elapsed() < Duration::from_secs(20), "it still holds its place");
+        if slow.write_all(b"G").is_err() {
+            break start.elapsed();
+        }
+        match slow.read(&mut [0; 64]) {
+            Ok(0) => break start.elapsed(),
+            Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => break start.elapsed(),
+            _ => {}
+        }
+    };
+    assert!(cut > Duration::from_secs(2), "{cut:?}: it was given no time");
 }

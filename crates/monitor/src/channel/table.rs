@@ -329,8 +329,8 @@ impl Channels {
     }
 }
 
-/// The 32 bits of a key's number that the index uses.
+/// The 32 bits of a key's hash that the index uses.
 #[inline]
 pub fn hash_of(key: &ChannelKey) -> u32 {
-    (key.channel_id() >> 32) as u32
+    (key.hash() >> 32) as u32
 }
