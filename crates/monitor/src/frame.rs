@@ -159,6 +159,17 @@ impl Batch {
         self.records.iter_mut().for_each(|record| record.interface = interface);
     }
 
+    /// Asks for each frame, with its bytes, which interface it is of.
+    pub fn number_interfaces(&mut self, mut number: impl FnMut(&Record, &[u8]) -> u16) {
+        let mut records = std::mem::take(&mut self.records);
+        let bytes = self.bytes();
+        for record in &mut records {
+            let start = record.offset as usize;
+            record.interface = number(record, &bytes[start..start + record.captured as usize]);
+        }
+        self.records = records;
+    }
+
     /// One a frame, in order.
     pub fn records(&self) -> &[Record] {
         &self.records

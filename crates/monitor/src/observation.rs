@@ -398,6 +398,9 @@ impl Flags {
     /// A fragment: the rest of the packet follows in frames that carry no number.
     pub const FRAGMENT: Flags = Flags(64);
 
+    /// Kept of a channel, never said of a packet: the last one looked open where encryption may look so by chance.
+    pub(crate) const LOOKS_OPEN: Flags = Flags(128);
+
     /// Whether all bits of `other` are set.
     #[inline]
     pub fn has(self, other: Flags) -> bool {

@@ -68,6 +68,7 @@ fn what_was_written_is_read() {
         summary.rekeys
     );
 
+    assert_eq!(memory.0.iter().map(|update| update.gap_change).sum::<i64>(), summary.gaps as i64);
     let reader = Reader::open(&path).unwrap();
     let run = reader.run(None).unwrap();
     assert!(run.finished && run.partial.is_none() && run.source == "simulated.pcap");

@@ -1,4 +1,4 @@
-//! Several sources as one: files one after the other, interfaces side by side.
+//! Several interfaces as one source, side by side.
 
 use std::time::{Duration, Instant};
 
@@ -6,66 +6,21 @@ use super::interface::{self, PATIENCE, gone};
 use super::{CaptureError, Source};
 use crate::frame::Batch;
 
-/// How the sources follow each other.
-enum Order {
-    /// Files of one capture, in the order given, as rotating captures leave them. Channels go on from file to file.
-    InTurn,
-    /// Interfaces that are listened to at the same time, numbered in the order given.
-    SideBySide,
-}
-
+/// Interfaces that are listened to at the same time, numbered in the order given.
 pub struct Several {
     sources: Vec<Box<dyn Source>>,
-    order: Order,
     present: usize,
-    /// Frames of the sources before the present one, in turn; of all, side by side.
+    /// Frames of all.
     before: u64,
-    /// Frames of the present file.
-    frames: u64,
     name: String,
     /// When it was last asked whether all interfaces are there.
     looked: Instant,
 }
 
 impl Several {
-    pub fn in_turn(sources: Vec<Box<dyn Source>>) -> Several {
-        Several::new(sources, Order::InTurn)
-    }
-
     pub fn side_by_side(sources: Vec<Box<dyn Source>>) -> Several {
-        Several::new(sources, Order::SideBySide)
-    }
-
-    fn new(sources: Vec<Box<dyn Source>>, order: Order) -> Several {
         let name = sources.iter().map(|source| source.name()).collect::<Vec<_>>().join(", ");
-        Several { sources, order, present: 0, before: 0, frames: 0, name, looked: Instant::now() }
-    }
-
-    fn next_in_turn(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
-        let Some(source) = self.sources.get_mut(self.present) else { return Ok(false) };
-        let result = source.next_batch(batch);
-        self.frames += batch.len() as u64;
-        batch.number_from(self.before + batch.first_number());
-        if !result? {
-            self.present += 1;
-            self.before += std::mem::take(&mut self.frames);
-        }
-        Ok(self.present < self.sources.len())
-    }
-
-    fn next_beside(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
-        batch.reset(self.before + 1);
-        // Where the others always have something, one that is gone would never be waited for.
-        if self.looked.elapsed() >= Duration::from_millis(PATIENCE.into()) {
-            self.wait(0, batch)?;
-        }
-        if batch.is_empty() && !self.take_round(batch)? {
-            self.wait(PATIENCE, batch)?;
-            if batch.is_empty() {
-                self.take_round(batch)?;
-            }
-        }
-        Ok(true)
+        Several { sources, present: 0, before: 0, name, looked: Instant::now() }
     }
 
     /// Asks one after the other what has come until one has something; none of them may hold up the others.
@@ -107,10 +62,18 @@ impl Several {
 
 impl Source for Several {
     fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
-        match self.order {
-            Order::InTurn => self.next_in_turn(batch),
-            Order::SideBySide => self.next_beside(batch),
+        batch.reset(self.before + 1);
+        // Where the others always have something, one that is gone would never be waited for.
+        if self.looked.elapsed() >= Duration::from_millis(PATIENCE.into()) {
+            self.wait(0, batch)?;
         }
+        if batch.is_empty() && !self.take_round(batch)? {
+            self.wait(PATIENCE, batch)?;
+            if batch.is_empty() {
+                self.take_round(batch)?;
+            }
+        }
+        Ok(true)
     }
 
     fn name(&self) -> &str {
