@@ -361,6 +361,31 @@ fn an_interface_that_goes_is_an_error_in_words() {
     assert!(matches!(&missing, CaptureError::NoInterface { known, .. } if known == "lo"), "{missing}");
 }
 
+/// Members of an aggregated link: one frame here, the next one there.
+#[test]
+fn frames_of_several_interfaces_come_in_the_order_of_their_times() {
+    let wire = Wire::new();
+    let second = wire.second();
+    let mut taps = wire.both();
+    let frames = 2000u32;
+    let seen = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| collect(&mut *taps, frames as usize));
+        for number in 0..frames {
+            send_one(if number % 2 == 0 { &wire.sender } else { &second }, &esp_frame(number, 24));
+            if number % 20 == 0 {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        reader.join().unwrap()
+    });
+    assert_eq!((seen.len(), taps.drops()), (frames as usize, 0));
+    assert!(
+        seen.is_sorted_by_key(|frame| frame.0),
+        "{} steps back",
+        seen.windows(2).filter(|two| two[1].0 < two[0].0).count()
+    );
+}
+
 /// Nothing comes on the second interface: the first one's frames must not wait for that.
 #[test]
 fn a_silent_interface_does_not_hold_up_the_other() {
