@@ -14,10 +14,10 @@ use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 
 use crate::analysis::{Control, Options, analyze};
 use crate::beside::not_a_source;
-use crate::capture::{self, CaptureError, Source};
+use crate::capture::{self, CaptureError};
 use crate::compare::{self, CompareArgs};
-use crate::frame::Batch;
 use crate::generate::{GenerateArgs, generate};
+use crate::replay::Paced;
 use crate::report::{self, Live, Progress, terminal_width};
 use crate::results::{Database, Detail, JsonLines, Outputs, Reader, RunInfo, TextFile, export};
 use crate::serve::{self, Served};
@@ -219,7 +219,7 @@ fn watch(mut args: WatchArgs) -> Result<ExitCode> {
     let mut source = capture::open_all(&args.sources, args.expect_protected)?;
     let control = Arc::new(Control::default());
     if args.replay == Replay::Real {
-        source = Box::new(Paced { source, began: None, control: Arc::clone(&control) });
+        source = Box::new(Paced::new(source, Arc::clone(&control)));
     }
     stop_on_signal(&control, args.duration)?;
     let mut outputs = outputs(args, source.name())?;
@@ -350,7 +350,9 @@ fn exported(args: &ExportArgs) -> Result<ExitCode> {
 }
 
 fn sliced(args: &SliceArgs) -> Result<ExitCode> {
-    let slice = slice::run(args)?;
+    let control = Arc::new(Control::default());
+    stop_on_signal(&control, None)?;
+    let slice = slice::run(args, &control.stop)?;
     if slice.frames == 0 {
         let what = anyhow!("no packet matched, so {} was written without any", slice.output.display());
         return Err(Partway(what).into());
@@ -361,7 +363,7 @@ fn sliced(args: &SliceArgs) -> Result<ExitCode> {
         slice.frames,
         slice.first_frame,
         slice.last_frame,
-        args.source
+        args.sources.join(", ")
     );
     if slice.left_out > 0 {
         eprintln!(
@@ -407,46 +409,4 @@ fn stop_on_signal(control: &Arc<Control>, duration: Option<Span>) -> Result<()> 
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(wait).context("cannot wait for signals")?;
     Ok(())
-}
-
-/// Plays a file in the time it took.
-struct Paced {
-    source: Box<dyn Source>,
-    /// Now, and the first frame's time.
-    began: Option<(Instant, u64)>,
-    control: Arc<Control>,
-}
-
-/// How long a paced replay sleeps at a time, so that it can be ended.
-const NAP: Duration = Duration::from_millis(50);
-
-impl Source for Paced {
-    fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
-        let result = self.source.next_batch(batch);
-        if let Some(record) = batch.records().last() {
-            let first = batch.records()[0].time_ns;
-            let (began, start) = *self.began.get_or_insert_with(|| (Instant::now(), first));
-            let due = Duration::from_nanos(record.time_ns.saturating_sub(start));
-            while began.elapsed() < due && !self.control.stop.load(Ordering::Relaxed) {
-                std::thread::sleep(due.saturating_sub(began.elapsed()).min(NAP));
-            }
-        }
-        result
-    }
-
-    fn name(&self) -> &str {
-        self.source.name()
-    }
-
-    fn progress(&self) -> (u64, Option<u64>) {
-        self.source.progress()
-    }
-
-    fn is_live(&self) -> bool {
-        self.source.is_live()
-    }
-
-    fn drops(&self) -> u64 {
-        self.source.drops()
-    }
 }

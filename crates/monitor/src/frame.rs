@@ -154,9 +154,15 @@ impl Batch {
         self.first_number = first_number;
     }
 
-    /// Says that all frames are of one interface.
-    pub fn set_interface(&mut self, interface: u16) {
-        self.records.iter_mut().for_each(|record| record.interface = interface);
+    /// Asks for each frame, with its bytes, which interface it is of.
+    pub fn number_interfaces(&mut self, mut number: impl FnMut(&Record, &[u8]) -> u16) {
+        let mut records = std::mem::take(&mut self.records);
+        let bytes = self.bytes();
+        for record in &mut records {
+            let start = record.offset as usize;
+            record.interface = number(record, &bytes[start..start + record.captured as usize]);
+        }
+        self.records = records;
     }
 
     /// One a frame, in order.

@@ -18,6 +18,7 @@ pub mod frame;
 pub mod generate;
 pub mod observation;
 pub mod protocol;
+mod replay;
 pub mod report;
 pub mod results;
 pub mod serve;

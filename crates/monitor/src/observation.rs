@@ -1,7 +1,10 @@
 //! What a protocol parser says about one frame: the secure channel it belongs to and its place in the sequence.
 
+use std::collections::hash_map::RandomState;
 use std::fmt;
+use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 use sluice_wire::{ethertype, protocol};
@@ -276,18 +279,43 @@ impl ChannelKey {
     /// The channel's stable 64-bit number: the same key has the same number in every run and database.
     #[inline]
     pub fn channel_id(&self) -> u64 {
-        let fold = |a: u64, b: u64| {
-            let product = u128::from(a) * u128::from(b);
-            (product >> 64) as u64 ^ product as u64
-        };
+        self.mixed(&FACTORS)
+    }
+
+    /// A number that nobody can foresee who chooses addresses: another one in every process.
+    #[inline]
+    pub(crate) fn hash(&self) -> u64 {
+        self.mixed(&SECRET)
+    }
+
+    #[inline]
+    fn mixed(&self, factors: &[u64; 4]) -> u64 {
         let [a, b, c, d, e] = self.0;
-        let first = fold(a ^ 0x9e37_79b9_7f4a_7c15, b ^ 0xd1b5_4a32_d192_ed03);
-        let second = fold(c ^ 0x8cb9_2ba7_2f3d_8dd7, d ^ 0xaef1_7502_b3a6_5c25);
+        let first = fold(a ^ factors[0], b ^ factors[1]);
+        let second = fold(c ^ factors[2], d ^ factors[3]);
         fold(
             first.rotate_left(32) ^ e ^ 0x2545_f491_4f6c_dd1d,
             second ^ e.rotate_left(17) ^ 0x9fb2_1c65_1e98_df25,
         )
     }
+}
+
+/// What the words of a key meet before they are multiplied.
+const FACTORS: [u64; 4] =
+    [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03, 0x8cb9_2ba7_2f3d_8dd7, 0xaef1_7502_b3a6_5c25];
+
+/// The same for tables in memory, whose searches must not be made long.
+static SECRET: LazyLock<[u64; 4]> = LazyLock::new(|| {
+    let chance = RandomState::new();
+    FACTORS.map(|factor| chance.hash_one(factor))
+});
+
+/// Both halves of the product. A factor of 0 would take the other one with it: the address of any sender, if it likes.
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let whole = |factor: u64| if factor == 0 { 0x94d0_49bb_1331_11eb } else { factor };
+    let product = u128::from(whole(a)) * u128::from(whole(b));
+    (product >> 64) as u64 ^ product as u64
 }
 
 /// Where a channel was seen: capture interface (from the 16th on they share one number) and VLAN tags before it.
@@ -369,6 +397,9 @@ impl Flags {
     pub const IMPLIED_SCI: Flags = Flags(32);
     /// A fragment: the rest of the packet follows in frames that carry no number.
     pub const FRAGMENT: Flags = Flags(64);
+
+    /// Kept of a channel, never said of a packet: the last one looked open where encryption may look so by chance.
+    pub(crate) const LOOKS_OPEN: Flags = Flags(128);
 
     /// Whether all bits of `other` are set.
     #[inline]
@@ -479,6 +510,33 @@ mod tests {
         let (a, b) = ([0x20; 16], [0x30; 16]);
         let forth = ChannelKey::ipv6(Protocol::Esp, a, b, 1, location);
         assert_eq!(forth.reverse_group(), Some(ChannelKey::ipv6(Protocol::Esp, b, a, 9, location).group()));
+    }
+
+    /// Sources that anybody may write into a packet, chosen so that a factor of the product is 0.
+    #[test]
+    fn no_address_makes_others_alike() {
+        let ids = |keys: &[ChannelKey]| {
+            keys.iter().map(ChannelKey::channel_id).collect::<std::collections::HashSet<_>>().len()
+        };
+        let key = |words: [u64; 4]| ChannelKey([words[0], words[1], words[2], words[3], 7 << 32 | 2 << 28]);
+        for (at, absorbing) in FACTORS.into_iter().enumerate() {
+            let forged = |other: u64| {
+                let mut words = [0x2001_0db8_0000_0001, 5, 0x2001_0db8_0000_0002, 6];
+                (words[at], words[at ^ 1]) = (absorbing, other.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                key(words)
+            };
+            let keys: Vec<_> = (0..1000).map(forged).collect();
+            assert_eq!(ids(&keys), 1000, "word {at}");
+        }
+    }
+
+    /// Numbers of channels stay what they are in databases.
+    #[test]
+    fn numbers_of_channels_are_the_same_in_every_version() {
+        let macsec = ChannelKey::macsec(0x0011_2233_4455_0001, 3, Location::default());
+        let esp = ChannelKey::ipv4(Protocol::Esp, [10, 0, 0, 1], [10, 0, 0, 2], 0xabcd, Location::default());
+        let ids = [macsec, esp, ChannelKey::default()].map(|key| format!("{:016x}", key.channel_id()));
+        assert_eq!(ids, ["206c691ae3dc8a25", "caca643cec8280f9", "be38828c75646cc6"]);
     }
 
     #[test]

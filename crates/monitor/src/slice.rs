@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
@@ -13,7 +14,7 @@ use crate::beside::{Beside, not_a_source};
 use crate::capture::{self, CaptureError, Source};
 use crate::frame::{Batch, Frame, LinkType};
 use crate::generate::writer::{CaptureWriter, Format, Interface, formats_of};
-use crate::observation::{Observation, Unknown};
+use crate::observation::{ChannelKey, Observation, Unknown};
 use crate::protocol;
 
 /// Frames from before the event that are kept in memory, bytes.
@@ -24,12 +25,16 @@ const DISORDER_NS: u64 = 1_000_000_000;
 /// Writes the packets around an event to a pcapng file.
 #[derive(Args, Clone, Debug)]
 pub struct SliceArgs {
-    /// Capture file, or - for standard input.
-    pub source: String,
+    /// Capture files, read in the order of their first frames as one capture, or - for standard input.
+    #[arg(required = true, value_name = "SOURCE")]
+    pub sources: Vec<String>,
     /// Only packets of this channel: its number as in reports, 16 hexadecimal digits.
     #[arg(long, value_name = "ID", value_parser = channel_id)]
     pub channel: Option<u64>,
-    /// The event is this frame, counted from 1.
+    /// The channel's number is of a run with --merge-interfaces.
+    #[arg(long, requires = "channel")]
+    pub merge_interfaces: bool,
+    /// The event is this frame, counted from 1 over all files.
     #[arg(long, value_name = "N", conflicts_with = "time")]
     pub frame: Option<u64>,
     /// The event is at this time: seconds since the epoch, or like 2026-01-31T12:30:00.25Z.
@@ -64,7 +69,8 @@ impl SliceArgs {
             event.is_some() || self.channel.is_some(),
             "slice: say which packets, with --channel, --frame or --time"
         );
-        Ok(Request { channel: self.channel, event, before_ns: self.before.0, after_ns: self.after.0 })
+        let merged = self.merge_interfaces;
+        Ok(Request { channel: self.channel, merged, event, before_ns: self.before.0, after_ns: self.after.0 })
     }
 }
 
@@ -154,6 +160,8 @@ pub enum Event {
 pub struct Request {
     /// None = frames of every channel, and of none.
     pub channel: Option<u64>,
+    /// The channel is that of all interfaces together.
+    pub merged: bool,
     /// Nothing: all packets of the channel.
     pub event: Option<Event>,
     /// Capture time before the event.
@@ -163,11 +171,12 @@ pub struct Request {
 }
 
 /// Runs the command.
-pub fn run(args: &SliceArgs) -> anyhow::Result<Slice> {
+pub fn run(args: &SliceArgs, stop: &AtomicBool) -> anyhow::Result<Slice> {
     let request = args.request()?;
-    not_a_source("--output", &args.output, &[&args.source])?;
-    let mut source = capture::open(&args.source)?;
-    slice(source.as_mut(), protocol::observe, &request, &args.output)
+    let sources: Vec<&str> = args.sources.iter().map(String::as_str).collect();
+    not_a_source("--output", &args.output, &sources)?;
+    let mut source = capture::open_all(&args.sources, true)?;
+    slice(source.as_mut(), protocol::observe, &request, &args.output, stop)
 }
 
 /// What was written.
@@ -191,12 +200,13 @@ pub struct Slice {
     pub partial: Option<String>,
 }
 
-/// Writes the wanted packets of `source`; `observe` tells channels. An output that was there stays unless there are some.
+/// Writes the wanted packets of `source`, as far as it is read when `stop` is set; `observe` tells channels. An output that was there stays unless there are some.
 pub fn slice(
     source: &mut dyn Source,
     observe: impl Fn(&Frame<'_>) -> Result<Observation, Unknown>,
     request: &Request,
     output: &Path,
+    stop: &AtomicBool,
 ) -> anyhow::Result<Slice> {
     let Some((Format::PcapNg, packing)) = formats_of(output) else {
         bail!("{}: expected a name that ends in .pcapng, with .gz or .zst after it", output.display());
@@ -234,6 +244,10 @@ pub fn slice(
                 return cutter.finish();
             }
             cutter.take(&frame, &observe).with_context(no_file)?;
+        }
+        if more && stop.load(Ordering::Relaxed) {
+            cutter.slice.partial = Some("stopped on request".to_owned());
+            return cutter.finish();
         }
         if !more {
             return cutter.finish();
@@ -286,7 +300,9 @@ impl Cutter {
             self.release()?;
         }
         if let Some(channel) = self.request.channel {
-            let key = observe(frame).ok().map(|observation| observation.key);
+            let merged = self.request.merged;
+            let place = |key: ChannelKey| if merged { key.any_interface() } else { key };
+            let key = observe(frame).ok().map(|observation| place(observation.key));
             match key.filter(|key| key.channel_id() == channel) {
                 Some(key) if self.name.is_none() => self.name = Some(key.to_string()),
                 Some(_) => {}

@@ -428,6 +428,8 @@ pub struct Update {
     pub deltas: Vec<ChannelDelta>,
     /// New ones, and those that have changed.
     pub gaps: Vec<Gap>,
+    /// How many more ranges of lost numbers there are, those that may still be filled included.
+    pub gap_change: i64,
     /// New ones, and those that have changed.
     pub anomalies: Vec<Anomaly>,
     /// New ones.

@@ -8,6 +8,7 @@ mod docs;
 mod files;
 mod fuzz;
 mod generate;
+mod intervals;
 mod judges;
 mod kernels;
 mod live;

@@ -519,6 +519,100 @@ fn rotated_files_are_one_capture_in_whatever_order_they_are_named() {
     }
 }
 
+/// One that is cut and one that is damaged in the middle of others: all are read, and both are named.
+#[test]
+fn a_broken_file_does_not_end_the_run_over_the_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut names: Vec<String> = vec![];
+    for part in 0..5u32 {
+        let mut file = Pcap::new(Endian::Little, true, 1);
+        for number in part * 100..(part + 1) * 100 {
+            file.frame(TIME_NS + u64::from(number) * 1000, &data(number + 1, 60), 60);
+        }
+        let mut bytes = file.bytes;
+        match part {
+            1 => bytes.truncate(bytes.len() - 10),
+            3 => bytes[24 + 50 * 76 + 8..][..4].copy_from_slice(&[0xff; 4]),
+            _ => {}
+        }
+        let path = directory.path().join(format!("link{part}.pcap"));
+        std::fs::write(&path, bytes).unwrap();
+        names.push(path.to_str().unwrap().to_owned());
+    }
+    let mut source = capture::open_all(&names, false).unwrap();
+    let read = rest_of(source.as_mut());
+    assert_eq!(read.frames.len(), 100 + 99 + 100 + 50 + 100);
+    assert!(read.frames.iter().map(|frame| frame.number).eq(1..=449));
+    let error = read.error.expect("two are broken").to_string();
+    for (part, what) in [(1, "cut in the middle"), (3, "damaged at byte")] {
+        assert!(error.contains(&format!("{} is {what}", names[part])), "{error}");
+    }
+    let (done, total) = source.progress();
+    assert!(done <= total.unwrap(), "{done} of {total:?}");
+}
+
+/// More files than a process may have open.
+#[test]
+fn rotated_files_are_opened_one_after_the_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let files = 300u32;
+    let names: Vec<String> = (0..files)
+        .map(|part| {
+            let mut file = Pcap::new(Endian::Little, true, 1);
+            file.frame(TIME_NS + u64::from(part) * 1000, &data(part + 1, 60), 60);
+            let path = directory.path().join(format!("link{part}.pcap"));
+            std::fs::write(&path, file.bytes).unwrap();
+            path.to_str().unwrap().to_owned()
+        })
+        .collect();
+    let ours = || {
+        let links = std::fs::read_dir("/proc/self/fd")
+            .unwrap()
+            .filter_map(|entry| entry.unwrap().path().read_link().ok());
+        links.filter(|path| path.starts_with(directory.path())).count()
+    };
+    let mut source = capture::open_all(&names, false).unwrap();
+    assert!(ours() <= 2, "{} are open", ours());
+    assert_eq!(rest_of(source.as_mut()).frames.len(), files as usize);
+}
+
+/// `tcpdump -i any` with LINKTYPE_LINUX_SLL2: the header says which interface.
+#[test]
+fn interfaces_of_a_cooked_capture_are_told_apart() {
+    let cooked = |ifindex: u8| {
+        let mut frame = vec![8, 0, 0, 0, 0, 0, 0, ifindex, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0];
+        frame.extend([0x45; 40]);
+        frame
+    };
+    let mut file = Pcap::new(Endian::Little, true, 276);
+    for (number, ifindex) in [9, 4, 9, 4, 7].into_iter().enumerate() {
+        file.frame(TIME_NS + number as u64, &cooked(ifindex), 60);
+    }
+    let (_directory, path) = stored(&file.bytes);
+    let mut source = capture::open(path.to_str().unwrap()).unwrap();
+    let mut batch = Batch::default();
+    source.next_batch(&mut batch).unwrap();
+    let interfaces: Vec<_> = batch.frames().map(|frame| frame.interface).collect();
+    assert_eq!(interfaces, [0, 1, 0, 1, 2]);
+}
+
+/// Thousands of interfaces, and sections that describe them all again.
+#[test]
+fn many_interfaces_cost_no_more_each() {
+    let order = Endian::Little;
+    let mut bytes = vec![];
+    for _ in 0..2 {
+        let mut section = PcapNg::new(order);
+        for number in 0..60_000u32 {
+            section.interface(1, &options(order, &[(2, format!("eth{number}").as_bytes())]));
+        }
+        bytes.extend(section.bytes);
+    }
+    let start = std::time::Instant::now();
+    assert!(read_bytes(&bytes).error.is_none());
+    assert!(start.elapsed() < std::time::Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
 /// Frames come out of a pipe while its writer still writes.
 #[test]
 fn a_pipe_is_read_as_it_is_written() {

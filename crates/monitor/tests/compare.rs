@@ -281,3 +281,27 @@ fn memory_is_bounded_and_says_so() {
     let said = |part: &str| found.warnings.iter().any(|warning| warning.contains(part));
     assert!(said("for lack of memory") && said("channels beyond the first 3"), "{:?}", found.warnings);
 }
+
+/// Two senders under one key, or somebody who forges packets of one number.
+#[test]
+fn packets_under_one_number_cost_no_more_each() {
+    let link = link(Mix::Ipsec, 3, 0, 0);
+    let is_esp = |frame: &&(u64, Vec<u8>)| frame.1[12..14] == [0x08, 0x00] && frame.1[23] == 50;
+    let (start_ns, data) = link.a.iter().find(is_esp).unwrap().clone();
+    let packets = 30_000u32;
+    let frames = |delay_ns: u64| -> Frames {
+        let frame = |number: u32| {
+            let mut data = data.clone();
+            let end = data.len();
+            data[end - 4..].copy_from_slice(&number.wrapping_mul(0x9e37_79b1).to_be_bytes());
+            (start_ns + u64::from(number) * 1000 + delay_ns, data)
+        };
+        (0..packets).map(frame).collect()
+    };
+    let start = std::time::Instant::now();
+    let found = run(frames(0), frames(500_000_000), &Options::default());
+    let spent = start.elapsed();
+    // Two of them may have one fingerprint.
+    assert!(found.totals.at_both >= u64::from(packets) - 2 && found.totals.lost == 0, "{:?}", found.totals);
+    assert!(spent < std::time::Duration::from_secs(4), "{spent:?}");
+}

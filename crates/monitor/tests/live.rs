@@ -233,6 +233,33 @@ fn the_tap_is_promiscuous() {
     assert!(flags().unwrap().contains("promiscuity 0"), "as before");
 }
 
+/// By AF_XDP as well: the network card filters before any program sees a frame.
+#[test]
+fn a_declared_tap_is_promiscuous() {
+    let wire = Wire::new();
+    let flags = || wire.listener.ip("-d link show tap0").unwrap();
+    assert!(flags().contains("promiscuity 0"));
+    let tap = wire.listener.enter(|| capture::open("xdp:tap0")).unwrap().unwrap();
+    assert!(flags().contains("promiscuity 1"), "{}", flags());
+    drop(tap);
+    assert!(flags().contains("promiscuity 0"), "as before");
+}
+
+/// A packet socket on the loopback device sees each frame as it goes and as it comes.
+#[test]
+fn a_frame_on_the_loopback_device_is_one() {
+    let wire = Wire::new();
+    wire.listener.ip("link set lo up").unwrap();
+    let mut tap = wire.listener.enter(|| capture::open("lo")).unwrap().unwrap();
+    let sent = wire.listener.enter(|| {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        (0..10).all(|_| socket.send_to(&[0x5a; 32], "127.0.0.1:4500").is_ok())
+    });
+    assert!(sent.unwrap());
+    let udp = |frame: &(u64, u32, Vec<u8>)| frame.2.get(23) == Some(&17);
+    assert_eq!(collect(&mut *tap, 30).iter().filter(|frame| udp(frame)).count(), 10);
+}
+
 /// What the ring cannot hold is counted, frame by frame.
 #[test]
 fn the_captures_own_losses_are_named() {
@@ -332,6 +359,31 @@ fn an_interface_that_goes_is_an_error_in_words() {
     assert!(error.is_partial() && error.to_string().starts_with("tap0: "), "{error}");
     let missing = wire.listener.enter(|| capture::open("tap0").err().unwrap()).unwrap();
     assert!(matches!(&missing, CaptureError::NoInterface { known, .. } if known == "lo"), "{missing}");
+}
+
+/// Members of an aggregated link: one frame here, the next one there.
+#[test]
+fn frames_of_several_interfaces_come_in_the_order_of_their_times() {
+    let wire = Wire::new();
+    let second = wire.second();
+    let mut taps = wire.both();
+    let frames = 2000u32;
+    let seen = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| collect(&mut *taps, frames as usize));
+        for number in 0..frames {
+            send_one(if number % 2 == 0 { &wire.sender } else { &second }, &esp_frame(number, 24));
+            if number % 20 == 0 {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        reader.join().unwrap()
+    });
+    assert_eq!((seen.len(), taps.drops()), (frames as usize, 0));
+    assert!(
+        seen.is_sorted_by_key(|frame| frame.0),
+        "{} steps back",
+        seen.windows(2).filter(|two| two[1].0 < two[0].0).count()
+    );
 }
 
 /// Nothing comes on the second interface: the first one's frames must not wait for that.

@@ -12,7 +12,8 @@ use common::{Link, store};
 use serde_json::Value;
 use sluice_metrics::judge;
 use sluice_monitor::results::{Database, Detail, RunInfo};
-use sluice_monitor::serve::{ENDPOINTS, Served, document, router};
+use sluice_monitor::serve::{ENDPOINTS, Served, document, serve};
+use sluice_monitor::summary::{Sink, Summary, Update};
 
 /// A server on a port of its own, as long as it lives.
 struct Server {
@@ -26,8 +27,8 @@ impl Server {
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
-        let router = router(&Served::new(database));
-        runtime.spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let served = Served::new(database);
+        runtime.spawn(async move { serve(listener, &served).await.unwrap() });
         Server { address, _runtime: runtime }
     }
 
@@ -76,6 +77,10 @@ fn conforms(value: &Value, schema: &Value, at: &str) {
     if let Some(name) = schema["$ref"].as_str() {
         let name = name.trim_start_matches("#/components/schemas/");
         return conforms(value, &document()["components"]["schemas"][name], at);
+    }
+    if let Some(either) = schema["anyOf"].as_array() {
+        let chosen = either.iter().find(|schema| (schema["type"] == "null") == value.is_null());
+        return conforms(value, chosen.expect("null is one of them"), at);
     }
     let kinds = match &schema["type"] {
         Value::Array(kinds) => kinds.clone(),
@@ -281,4 +286,86 @@ fn schemathesis_finds_nothing() {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Clients that connect and say nothing take no seat from those that ask.
+#[test]
+fn clients_that_say_nothing_lock_nobody_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::new(&database(folder.path()));
+    let silent: Vec<_> = (0..1500).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    let start = std::time::Instant::now();
+    assert_eq!(server.ask("GET", "/health").0, 200);
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    let is_closed = |mut stream: &TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        match stream.read(&mut [0; 1]) {
+            Ok(length) => length == 0,
+            Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+        }
+    };
+    let open = silent.iter().filter(|stream| !is_closed(stream)).count();
+    assert!((1..=300).contains(&open), "{open} hold a place");
+}
+
+/// A client that reads nothing, and one that sends a byte at a time, give up their place.
+#[test]
+fn slow_clients_are_cut_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::new(&database(folder.path()));
+    let mut slow = TcpStream::connect(server.address).unwrap();
+    slow.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let start = std::time::Instant::now();
+    let cut = loop {
+        assert!(start.elapsed() < Duration::from_secs(20), "it still holds its place");
+        if slow.write_all(b"G").is_err() {
+            break start.elapsed();
+        }
+        match slow.read(&mut [0; 64]) {
+            Ok(0) => break start.elapsed(),
+            Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => break start.elapsed(),
+            _ => {}
+        }
+    };
+    assert!(cut > Duration::from_secs(2), "{cut:?}: it was given no time");
+}
+
+/// While a run is at work, its channels' states are not known: nothing is said of them.
+#[test]
+fn what_is_not_known_yet_is_null() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("results.db");
+    let mut sink = Running(
+        Database::create(
+            &path,
+            &RunInfo { source: "x".to_owned(), interval_ns: 1_000_000_000, detail: Detail::Full },
+        )
+        .unwrap(),
+    );
+    common::run(&mut Link::new(40, 60_000, 1_000_000).troubled(), &mut sink);
+    std::thread::sleep(Duration::from_millis(700));
+    let server = Server::new(&path);
+    let page = server.get("/api/v1/flows?limit=5");
+    let flow = &page["items"][0];
+    assert!(flow["counts"]["packets"].as_u64().unwrap() > 0 && flow["lives"] == 0, "{flow}");
+    for name in ["first_ns", "protection", "gaps", "min_payload", "reorder", "restarts", "no_counter"] {
+        assert!(flow[name].is_null(), "{name}: {}", flow[name]);
+    }
+    conforms(&page, &serde_json::json!({ "$ref": "#/components/schemas/FlowPage" }), "flows");
+    let one = server.get(&format!("/api/v1/flows/{}", flow["id"].as_str().unwrap()));
+    assert!(one["protection"].is_null(), "{one}");
+}
+
+/// Takes what comes during a run, and not its end.
+struct Running(Database);
+
+impl Sink for Running {
+    fn update(&mut self, mut update: Update) -> anyhow::Result<()> {
+        update.channels.clear();
+        self.0.update(update)
+    }
+
+    fn finish(&mut self, _: &Summary) -> anyhow::Result<()> {
+        Ok(())
+    }
 }

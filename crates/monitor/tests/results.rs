@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use common::{Link, SECOND, START, run, store};
 use rusqlite::Connection;
 use sluice_monitor::results::{
-    AnomalyQuery, Database, DatabaseError, Detail, FlowOrder, FlowQuery, Outputs, Reader, RunInfo, Window,
-    export,
+    AnomalyQuery, Database, DatabaseError, Detail, FlowOrder, FlowQuery, Outputs, Reader, RunInfo, TextFile,
+    Window, export,
 };
-use sluice_monitor::summary::{Counts, Sink, Summary, Update};
+use sluice_monitor::summary::{Counts, Interval, Sink, Summary, Update};
 
 const ALL: Window = Window { from_ns: 0, to_ns: u64::MAX, points: 5000 };
 
@@ -68,6 +68,7 @@ fn what_was_written_is_read() {
         summary.rekeys
     );
 
+    assert_eq!(memory.0.iter().map(|update| update.gap_change).sum::<i64>(), summary.gaps as i64);
     let reader = Reader::open(&path).unwrap();
     let run = reader.run(None).unwrap();
     assert!(run.finished && run.partial.is_none() && run.source == "simulated.pcap");
@@ -292,6 +293,108 @@ fn a_locked_database_is_named_and_the_analysis_goes_on() {
     other.execute_batch("ROLLBACK").unwrap();
     let run = Reader::open(&path).unwrap().run(None).unwrap();
     assert!(!run.finished);
+}
+
+/// Intervals at a pace that a writer can follow.
+fn feed(sink: &mut dyn Sink, from: u64, count: u64) {
+    for index in from..from + count {
+        let counts = Counts { packets: 10, ..Counts::default() };
+        let (start_ns, length_ns) = (START + index * SECOND, SECOND);
+        let interval = Interval { index, start_ns, length_ns, counts, active: 1, ..Interval::default() };
+        sink.update(Update { interval, ..Update::default() }).unwrap();
+    }
+}
+
+/// Somebody copies the database for longer than anybody waits.
+#[test]
+fn results_wait_for_a_database_that_is_locked_for_long() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("results.db");
+    let info = RunInfo { source: "test".to_owned(), interval_ns: SECOND, detail: Detail::Full };
+    let mut outputs = Outputs::default();
+    outputs.push(Box::new(Database::create(&path, &info).unwrap()));
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    for round in 0..26 {
+        feed(&mut outputs, round, 1);
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    other.execute_batch("ROLLBACK").unwrap();
+    feed(&mut outputs, 26, 1);
+    let counts = Counts { packets: 270, ..Counts::default() };
+    outputs.finish(&Summary { counts, ..Summary::default() }).unwrap();
+    assert!(outputs.errors.is_empty(), "{:?}", outputs.errors);
+    let reader = Reader::open(&path).unwrap();
+    let run = reader.run(None).unwrap();
+    assert!(run.finished && run.partial.is_none(), "{run:?}");
+    let series = reader.series(&run, &ALL).unwrap();
+    assert_eq!(
+        (series.points.len(), sum(series.points.iter().map(|point| &point.counts)).packets),
+        (27, 270)
+    );
+}
+
+/// The folder of the metrics is away for a moment.
+#[test]
+fn a_file_that_could_not_be_written_once_is_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (place, away) = (folder.path().join("metrics"), folder.path().join("away"));
+    std::fs::create_dir(&place).unwrap();
+    let path = place.join("link.prom");
+    let mut outputs = Outputs::default();
+    outputs.push(Box::new(TextFile::create(&path).unwrap()));
+    std::fs::rename(&place, &away).unwrap();
+    std::thread::sleep(Duration::from_millis(1100));
+    feed(&mut outputs, 0, 2);
+    std::fs::rename(&away, &place).unwrap();
+    feed(&mut outputs, 2, 1);
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.contains("sluice_monitor_packets_total 30"), "{text}");
+    outputs.finish(&Summary::default()).unwrap();
+    assert!(outputs.errors.is_empty(), "{:?}", outputs.errors);
+}
+
+const READ: &str = "SLUICE_TEST_READ";
+
+/// Not a test of its own: what the next one runs as somebody else.
+#[test]
+#[ignore = "started by the test that gives it its user"]
+fn child_that_reads_as_nobody() {
+    let Some(path) = std::env::var_os(READ) else { return };
+    let reader = Reader::open(Path::new(&path)).unwrap();
+    assert!(reader.run(None).unwrap().finished);
+}
+
+/// Whoever gets a finished database to read may not write its folder.
+#[test]
+fn who_may_not_write_the_folder_can_read_a_finished_database() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = folder.path().join("results.db");
+    let held = folder.path().join("held.db");
+    store(&mut link(), &path, Detail::Full);
+    // The log's mode cannot be changed while somebody reads.
+    drop(Database::create(
+        &held,
+        &RunInfo { source: String::new(), interval_ns: SECOND, detail: Detail::Full },
+    ));
+    let reader = Reader::open(&held).unwrap();
+    store(&mut link(), &held, Detail::Full);
+    drop(reader);
+    let log = |end: &str| folder.path().join(format!("results.db-{end}")).exists();
+    assert!(!log("wal") && !log("shm"), "nothing is left beside it");
+    for path in [&path, &held] {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "results::child_that_reads_as_nobody"])
+            .env(READ, path)
+            .uid(65534)
+            .gid(65534)
+            .output()
+            .unwrap();
+        assert!(child.status.success(), "{}: {}", path.display(), String::from_utf8_lossy(&child.stdout));
+    }
 }
 
 const CHILD: &str = "SLUICE_TEST_DATABASE";

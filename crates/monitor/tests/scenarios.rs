@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use sluice_monitor::anomaly::Kind;
 use sluice_monitor::channel::{Arrival, Channels, Event, What, hash_of};
-use sluice_monitor::observation::{ChannelKey, Flags, Location, Observation, Protocol};
+use sluice_monitor::observation::{ChannelKey, Flags, Location, Observation, Protocol, Vlans};
 use sluice_monitor::summary::{ChannelState, Gap, Interval, Protection, Rekey, Update};
 
 const MILLISECOND: u64 = 1_000_000;
@@ -572,4 +572,62 @@ fn more_gaps_than_are_remembered_stay_lost_and_late_ones_are_too_old() {
     bed.send(esp(1), [8002], 0).end();
     let counts = bed.state(esp(1)).figures.counts;
     assert_eq!((counts.lost, counts.too_old, counts.late), (4000 - 1, 1, 1));
+}
+
+/// A TAP hands each direction to a port of its own; keepalives of a NAT answer nobody and ask for no answer.
+#[test]
+fn directions_are_those_of_addresses_not_of_ports() {
+    let mut bed = Bed::new(16);
+    let port = |interface| Location::new(interface, Vlans::default());
+    let (a, b) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+    let forth = ChannelKey::ipv4(Protocol::Esp, a, b, 1, port(0));
+    let back = ChannelKey::ipv4(Protocol::Esp, b, a, 2, port(1));
+    let sender = |sci, interface| ChannelKey::macsec(sci, 0, port(interface));
+    let nat =
+        |from, to, spi| ChannelKey::ipv4(Protocol::EspUdp, from, to, spi, port(0)).with_ports(4500, 4500);
+    let (asked, keepalive) = (nat(a, b, 7), nat(b, a, 0));
+    let (_, alone) = (bed.send(forth, 1..50, 0), nat([10, 0, 0, 7], b, 0));
+    bed.send(back, 1..50, 0).send(sender(1, 0), 1..50, 0).send(sender(2, 1), 1..50, 0).send(asked, 1..50, 0);
+    for key in [keepalive, alone] {
+        for _ in 0..40 {
+            bed.packet(Observation { key, flags: Flags::CONTROL, ..Observation::default() });
+        }
+    }
+    bed.end();
+    let one_way = |key| bed.state(key).figures.one_way;
+    assert_eq!([forth, back, sender(1, 0), sender(2, 1)].map(one_way), [Some(false); 4]);
+    assert_eq!((one_way(asked), one_way(keepalive), one_way(alone)), (Some(true), None, None));
+    assert_eq!(bed.anomaly(Kind::OneWay), 49, "only the one that no ESP answers");
+}
+
+/// Encrypted bytes look like an open packet once in a while, the more so behind an initialization vector that counts.
+#[test]
+fn a_single_packet_that_looks_open_says_nothing_of_its_channel() {
+    let mut bed = Bed::new(8);
+    let packet = |key, sequence, flags| Observation {
+        key,
+        sequence,
+        fingerprint: sequence as u32,
+        bits: 32,
+        flags,
+        payload_len: 80,
+    };
+    for sequence in 1..5000 {
+        let looks_open = sequence % 1000 == 0 || (2001..2003).contains(&sequence);
+        let flags = if looks_open { Flags::INTEGRITY_ONLY } else { Flags::ENCRYPTED };
+        bed.packet(packet(esp(1), sequence, flags));
+        bed.packet(packet(esp(2), sequence, Flags::INTEGRITY_ONLY));
+    }
+    (1..4).for_each(|sequence| bed.packet(packet(esp(3), sequence, Flags::INTEGRITY_ONLY)));
+    // Open, then encrypted under the same key.
+    for sequence in 1..100 {
+        let flags = if sequence < 50 { Flags::INTEGRITY_ONLY } else { Flags::ENCRYPTED };
+        bed.packet(packet(esp(4), sequence, flags));
+    }
+    bed.end();
+    let protection = |spi| bed.state(esp(spi)).figures.protection;
+    assert_eq!(protection(1), Protection::Encrypted);
+    assert_eq!((protection(2), protection(3)), (Protection::IntegrityOnly, Protection::IntegrityOnly));
+    assert_eq!(protection(4), Protection::Mixed);
+    assert!(bed.anomaly(Kind::MixedProtection) > 0);
 }

@@ -1,9 +1,11 @@
 //! Slices: the right packets, byte for byte, with their times, interfaces and a comment that says what they show.
 
+use crate::packets;
 use crate::reference;
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
 
 use sluice_monitor::capture::{CaptureError, Source};
 use sluice_monitor::frame::{Batch, LinkType, Record};
@@ -75,11 +77,11 @@ fn frames() -> Vec<Kept> {
 
 fn cut(frames: Vec<Kept>, request: Request, output: &Path) -> anyhow::Result<Slice> {
     let mut source = Frames { frames, next: 0, cut: false };
-    slice(&mut source, reference::observe, &request, output)
+    slice(&mut source, reference::observe, &request, output, &AtomicBool::new(false))
 }
 
 fn around(event: Event) -> Request {
-    Request { channel: None, event: Some(event), before_ns: 20_000_000, after_ns: 10_000_000 }
+    Request { channel: None, merged: false, event: Some(event), before_ns: 20_000_000, after_ns: 10_000_000 }
 }
 
 /// Packets of a pcapng file, their interface by its name, and the comments (draft-ietf-opsawg-pcapng 4).
@@ -176,7 +178,7 @@ fn a_slice_of_a_channel_has_all_its_packets() {
             break;
         }
     }
-    let request = Request { channel: wanted, event: None, before_ns: 0, after_ns: 0 };
+    let request = Request { channel: wanted, merged: false, event: None, before_ns: 0, after_ns: 0 };
     cut(all.clone(), request, &path).unwrap();
     let (found, comments) = read(&path);
     assert!(found.len() > 50);
@@ -229,7 +231,7 @@ fn what_is_not_there_is_said() {
     let say = |request, path: &Path| cut(frames(), request, path).unwrap_err().to_string();
     assert_eq!(say(around(Event::Frame(501)), &path), "memory.pcap has no frame 501");
     assert_eq!(say(around(Event::Time(5)), &path), "memory.pcap has no packets around that time");
-    let nobody = Request { channel: Some(0xab), event: None, before_ns: 0, after_ns: 0 };
+    let nobody = Request { channel: Some(0xab), merged: false, event: None, before_ns: 0, after_ns: 0 };
     assert_eq!(say(nobody, &path), "memory.pcap: no packets of channel 00000000000000ab there");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "an empty slice is not left behind");
     std::fs::write(&path, "another's").unwrap();
@@ -238,7 +240,8 @@ fn what_is_not_there_is_said() {
     assert!(say(around(Event::Frame(1)), &directory.path().join("x.pcap")).contains(".pcapng"));
 
     let mut source = Frames { frames: all, next: 0, cut: true };
-    let made = slice(&mut source, reference::observe, &around(Event::Frame(500)), &path).unwrap();
+    let go_on = AtomicBool::new(false);
+    let made = slice(&mut source, reference::observe, &around(Event::Frame(500)), &path, &go_on).unwrap();
     assert!(made.frames > 10 && made.partial.unwrap().contains("cut in the middle"));
 }
 
@@ -254,16 +257,68 @@ fn a_slice_does_not_take_the_place_of_its_source() {
     std::fs::hard_link(&source, name("other.pcapng")).unwrap();
     for output in ["a.pcapng", "link.pcapng", "other.pcapng"] {
         let args = SliceArgs {
-            source: source.display().to_string(),
+            sources: vec![source.display().to_string()],
             channel: None,
+            merge_interfaces: false,
             frame: Some(1),
             time: None,
             before: Span(0),
             after: Span(0),
             output: name(output),
         };
-        let said = run(&args).unwrap_err().to_string();
+        let said = run(&args, &AtomicBool::new(false)).unwrap_err().to_string();
         assert!(said.contains("is the capture") && said.contains("name another file"), "{said}");
         assert_eq!(std::fs::read(&source).unwrap(), before, "{output}");
     }
+}
+
+/// A run over the files or the members of a link gave the number of the frame and of the channel.
+#[test]
+fn a_slice_is_of_the_capture_that_was_analysed() {
+    let directory = tempfile::tempdir().unwrap();
+    let name = |name: &str| directory.path().join(name).display().to_string();
+    let file = |name: &str, from: u64| {
+        let packet = |number: u64| {
+            let packet = packets::ip4(50, &packets::esp(7, number as u32, &[0x5a; 40]));
+            let data = packets::eth(0x0800, &packet);
+            let time_ns = 1_700_000_000_000_000_000 + number * 1_000_000;
+            let interface = (number % 2) as u32;
+            Kept { time_ns, interface, wire_len: data.len() as u32, data }
+        };
+        let mut source = Frames { frames: (from..from + 50).map(packet).collect(), next: 0, cut: false };
+        let request = around(Event::Frame(25));
+        let request = Request { before_ns: 1 << 40, after_ns: 1 << 40, ..request };
+        let output = Path::new(name);
+        slice(&mut source, reference::observe, &request, output, &AtomicBool::new(false)).unwrap();
+    };
+    // The shell lists them the other way round.
+    let (first, second) = (name("b.pcapng"), name("a.pcapng"));
+    file(&first, 0);
+    file(&second, 50);
+    let args = |channel, merge_interfaces, output: &str| SliceArgs {
+        sources: vec![second.clone(), first.clone()],
+        channel,
+        merge_interfaces,
+        frame: Some(61),
+        time: None,
+        before: Span(4_000_000),
+        after: Span(4_000_000),
+        output: directory.path().join(output),
+    };
+    let cut = |args: &SliceArgs| run(args, &AtomicBool::new(false)).unwrap();
+    let all = cut(&args(None, false, "all.pcapng"));
+    assert_eq!((all.frames, all.first_frame, all.last_frame), (9, 57, 65));
+    let location = |interface| sluice_monitor::observation::Location::new(interface, Default::default());
+    let key = |interface| {
+        let protocol = sluice_monitor::observation::Protocol::Esp;
+        let (from, to) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+        sluice_monitor::observation::ChannelKey::ipv4(protocol, from, to, 7, location(interface)).channel_id()
+    };
+    assert_eq!(cut(&args(Some(key(0)), false, "one.pcapng")).frames, 5);
+    assert_eq!(cut(&args(Some(key(0)), true, "merged.pcapng")).frames, 9);
+    let error = run(&args(None, false, "x.pcapng"), &AtomicBool::new(true)).map(|slice| slice.partial);
+    assert!(error.is_err() || error.is_ok_and(|partial| partial.is_some()), "it was stopped");
+    let left = std::fs::read_dir(directory.path()).unwrap();
+    let hidden = left.filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().starts_with('.'));
+    assert_eq!(hidden.count(), 0);
 }

@@ -384,8 +384,16 @@ fn captures_in_files_are_recovered_too() {
 
         let cut = directory.path().join("cut.pcapng");
         let event = Some(slice::Event::Frame(500));
-        let request = slice::Request { channel: None, event, before_ns: u64::MAX >> 1, after_ns: 0 };
-        let made = slice::slice(open(&path).as_mut(), protocol::observe, &request, &cut).unwrap();
+        let request =
+            slice::Request { channel: None, merged: false, event, before_ns: u64::MAX >> 1, after_ns: 0 };
+        let made = slice::slice(
+            open(&path).as_mut(),
+            protocol::observe,
+            &request,
+            &cut,
+            &std::sync::atomic::AtomicBool::new(false),
+        )
+        .unwrap();
         assert_eq!((made.first_frame, made.last_frame, made.frames), (1, 500, 500));
         let both = |a: &Path, b: &Path| {
             let (mut a, mut b) = (open(a), open(b));

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::anomaly::Kind;
 use crate::channel::alarms::{Alarms, Occurrence};
 use crate::frame::Frame;
-use crate::observation::Unknown;
+use crate::observation::{Flags, Observation, Protocol, Unknown};
 use crate::summary::{Interval, UnknownCount, Update, is_set_back};
 
 use super::Options;
@@ -38,6 +38,8 @@ pub struct Link {
     /// Unknown frames by interval, as far as they have not been reported; the last entry grows.
     intervals: Vec<(u64, u64)>,
     interval_end_ns: u64,
+    /// The interval that the capture's clock was in.
+    open: Option<u64>,
 }
 
 impl Link {
@@ -86,6 +88,20 @@ impl Link {
         }
     }
 
+    /// Notes user data in a channel that does not protect it: a packet of a subscriber in GTP-U.
+    #[inline]
+    pub fn check_protection(
+        seen: &Observation,
+        frame: &Frame<'_>,
+        expect_protected: bool,
+        alarms: &mut Alarms,
+    ) {
+        let is_open = seen.key.protocol() == Protocol::GtpU && !seen.flags.has(Flags::CONTROL);
+        if expect_protected && is_open {
+            alarms.note(Kind::ClearText, None, occurrence(frame, 0));
+        }
+    }
+
     /// Notes a frame that is longer than the link's MTU allows.
     #[inline]
     pub fn check_mtu(frame: &Frame<'_>, mtu: Option<u32>, alarms: &mut Alarms) {
@@ -94,9 +110,21 @@ impl Link {
         }
     }
 
-    /// The unknown frames of all intervals but the present one, or of all.
+    /// Moves the capture's clock; the interval that it left, if it did.
+    pub fn move_clock(&mut self, time_ns: u64, length_ns: u64) -> Option<u64> {
+        let index = time_ns / length_ns;
+        self.open.replace(index).filter(|left| *left != index)
+    }
+
+    /// The unknown frames of all intervals but the present one, or of all. The one that unknown frames were last in is over
+    /// when the clock is beyond it.
     pub fn close_intervals(&mut self, all: bool, length_ns: u64) -> Vec<Update> {
-        let closed = if all { self.intervals.len() } else { self.intervals.len().saturating_sub(1) };
+        let last = self.intervals.last().map(|(index, _)| *index);
+        let is_over = all || last.zip(self.open).is_some_and(|(last, open)| last < open);
+        let closed = if is_over { self.intervals.len() } else { self.intervals.len().saturating_sub(1) };
+        if is_over {
+            self.interval_end_ns = 0;
+        }
         let update = |(index, unknown)| Update {
             interval: Interval { unknown, ..interval(index, length_ns) },
             ..Update::default()

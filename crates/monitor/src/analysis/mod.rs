@@ -6,7 +6,7 @@ mod worker;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
@@ -170,6 +170,8 @@ struct Feed<'a> {
     control: &'a Control,
     /// Time of the last frame before the next batch.
     previous_ns: u64,
+    /// When that came.
+    heard: Instant,
     drops: u64,
     /// Those that came with a batch.
     reported_drops: u64,
@@ -183,7 +185,20 @@ struct Feed<'a> {
 struct Fed {
     previous_ns: u64,
     new_drops: u64,
+    /// Where nothing came: what the time is on a live tap.
+    silent_ns: Option<u64>,
 }
+
+impl Fed {
+    /// The capture's clock behind the batch.
+    fn clock_ns(&self, batch: &Batch) -> u64 {
+        let last = batch.records().last().map(|last| last.time_ns);
+        last.or(self.silent_ns).unwrap_or(self.previous_ns)
+    }
+}
+
+/// Frames of a live tap may come so long after their time.
+const ON_THE_WAY: Duration = Duration::from_secs(1);
 
 impl<'a> Feed<'a> {
     fn new(source: &'a mut dyn Source, control: &'a Control) -> Self {
@@ -191,6 +206,7 @@ impl<'a> Feed<'a> {
             source,
             control,
             previous_ns: 0,
+            heard: Instant::now(),
             drops: 0,
             reported_drops: 0,
             ended: false,
@@ -225,9 +241,10 @@ impl<'a> Feed<'a> {
         self.control.bytes_read.store(read, Ordering::Relaxed);
         self.control.bytes_total.store(total.unwrap_or(0), Ordering::Relaxed);
         self.drops = self.source.drops();
-        let mut fed = Fed { previous_ns: self.previous_ns, new_drops: 0 };
+        let mut fed = Fed { previous_ns: self.previous_ns, new_drops: 0, silent_ns: self.silent_ns() };
         if let Some(last) = batch.records().last() {
             self.previous_ns = last.time_ns;
+            self.heard = Instant::now();
         }
         // Before the first frame they have no time.
         if self.previous_ns > 0 {
@@ -235,6 +252,13 @@ impl<'a> Feed<'a> {
             self.reported_drops = self.drops;
         }
         Some(fed)
+    }
+
+    /// The time on a live tap after the last frame that was heard, by the clock that its frames have.
+    fn silent_ns(&self) -> Option<u64> {
+        let silence = self.heard.elapsed().checked_sub(ON_THE_WAY)?;
+        (self.source.is_live() && self.previous_ns > 0)
+            .then(|| self.previous_ns.saturating_add(silence.as_nanos() as u64))
     }
 }
 
@@ -253,6 +277,11 @@ fn single<O: Observe>(feed: &mut Feed<'_>, observe: O, options: &Options, outlet
             &mut slots,
             &mut emit,
         );
+        if batch.is_empty()
+            && let Some(time_ns) = fed.silent_ns
+        {
+            shard.tick(time_ns, &mut emit);
+        }
         after_batch(&batch, &fed, &mut parser, &mut shard, options, outlet);
     }
     Done { link: parser.link, alarms: parser.alarms, shard }
@@ -270,7 +299,7 @@ fn after_batch<O>(
     let first_ns = batch.records().first().map(|record| record.time_ns);
     parser.link.first_ns = parser.link.first_ns.into_iter().chain(first_ns).min();
     // What the capture lost may be told behind the last frame.
-    let time_ns = batch.records().last().map_or(fed.previous_ns, |last| last.time_ns);
+    let time_ns = fed.clock_ns(batch);
     let frame = (batch.first_number() + batch.len() as u64).saturating_sub(1);
     outlet.note_link(Kind::CaptureDrops, fed.new_drops, time_ns, frame);
     outlet.note_link(Kind::Evicted, shard.new_evictions(), time_ns, frame);
@@ -280,8 +309,12 @@ fn after_batch<O>(
         update.interval.capture_drops = fed.new_drops;
         outlet.emit_link(update, &mut parser.alarms);
     }
+    let left = parser.link.move_clock(time_ns, length);
     for update in parser.link.close_intervals(false, length) {
         outlet.emit_link(update, &mut parser.alarms);
+    }
+    if let Some(index) = left {
+        outlet.emit_link(link_update(index, length), &mut parser.alarms);
     }
 }
 

@@ -25,7 +25,7 @@ const PAUSES: usize = 16;
 /// One worker's share of a batch.
 struct Share {
     slots: Vec<Slot>,
-    /// Time of the batch's last frame.
+    /// The capture's clock behind the batch.
     last_ns: u64,
 }
 
@@ -204,9 +204,10 @@ impl<'a, 'b> Team<'a, 'b> {
             previous_ns = record.time_ns;
         }
         after_batch(batch, &fed, parser, shard, options, outlet);
+        let last_ns = fed.clock_ns(batch);
         let mut table = self.table();
         for (waiting, slots) in table.waiting.iter_mut().zip(shares) {
-            waiting.insert(number, Share { slots, last_ns: previous_ns });
+            waiting.insert(number, Share { slots, last_ns });
         }
         self.changed(table);
     }

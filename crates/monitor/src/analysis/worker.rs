@@ -65,6 +65,7 @@ impl<O: Observe> Parser<O> {
         Link::check_mtu(frame, options.mtu, &mut self.alarms);
         match self.observe.observe(frame) {
             Ok(mut observation) => {
+                Link::check_protection(&observation, frame, options.expect_protected, &mut self.alarms);
                 if options.merge_interfaces {
                     observation.key = observation.key.any_interface();
                 }

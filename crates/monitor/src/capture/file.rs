@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
+use super::cooked::Cooked;
 use super::input::{Got, Input};
 use super::mapping::Mapping;
 use super::{Broken, CaptureError, Format, Source};
@@ -32,6 +33,7 @@ pub struct FileSource {
     /// Bytes of the (uncompressed) file before the present batch.
     before: u64,
     ended: bool,
+    cooked: Cooked,
 }
 
 /// How bytes come.
@@ -81,7 +83,8 @@ impl FileSource {
         let file = plain.filter(|_| !input.is_packed);
         let access = Access::Read { input, rest: start };
         let (progress, total, frames, before, ended) = (0, None, 0, 0, false);
-        Ok(FileSource { name, format, access, file, progress, total, frames, before, ended })
+        let cooked = Cooked::default();
+        Ok(FileSource { name, format, access, file, progress, total, frames, before, ended, cooked })
     }
 
     /// Time of the first frame, if there is one that can be read.
@@ -215,10 +218,12 @@ impl Source for FileSource {
         if self.ended {
             return Ok(false);
         }
-        match self.access {
+        let result = match self.access {
             Access::Read { .. } => self.read_batch(batch),
             Access::Map { .. } => self.map_batch(batch),
-        }
+        };
+        self.cooked.number(batch);
+        result
     }
 
     fn name(&self) -> &str {

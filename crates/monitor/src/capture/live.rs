@@ -21,6 +21,9 @@ const BLOCK: usize = 1 << 20;
 /// Longest wait for a block that is not full, milliseconds.
 const RETIRE: u32 = 50;
 
+/// Not in the libc crate (linux/if_packet.h, since 4.20).
+const PACKET_IGNORE_OUTGOING: c_int = 23;
+
 /// ARPHRD_ETHER and ARPHRD_LOOPBACK: frames with an Ethernet header (linux/if_arp.h).
 const ETHERNET_LIKE: [u16; 2] = [1, 772];
 
@@ -50,14 +53,10 @@ impl PacketSocket {
         request.tp_retire_blk_tov = RETIRE;
         option(&socket, libc::PACKET_RX_RING, &request).map_err(io)?;
         let ring = Ring::map(&socket).map_err(io)?;
+        // Before it hears anything.
+        option(&socket, PACKET_IGNORE_OUTGOING, &c_int::from(is_loopback(interface))).map_err(io)?;
         let link = bind(&socket, index).map_err(io)?;
-        let promiscuous = libc::packet_mreq {
-            mr_ifindex: index as c_int,
-            mr_type: libc::PACKET_MR_PROMISC as u16,
-            mr_alen: 0,
-            mr_address: [0; 8],
-        };
-        option(&socket, libc::PACKET_ADD_MEMBERSHIP, &promiscuous).map_err(io)?;
+        join(&socket, index).map_err(io)?;
         let tap = PacketSocket { socket, ring, link, next: 0, drops: 0 };
         Ok(Interface::new(interface.to_owned(), tap))
     }
@@ -166,6 +165,29 @@ pub(super) fn push_tagged(record: Record, data: &[u8], tpid: u16, tci: u16, batc
     };
     let tagged = [addresses, &tpid.to_be_bytes(), &tci.to_be_bytes(), rest].concat();
     batch.push_copy(Record { wire_len: record.wire_len + vlan::field::HEADER as u32, ..record }, &tagged);
+}
+
+/// Of a device whose frames all come back: a socket would see each as it goes and as it comes.
+fn is_loopback(interface: &str) -> bool {
+    let kind = std::fs::read_to_string(format!("/sys/class/net/{interface}/type"));
+    kind.is_ok_and(|kind| kind.trim() == ETHERNET_LIKE[1].to_string())
+}
+
+/// Asks an interface for what is for other stations, until the socket is closed. It hears nothing itself.
+pub(super) fn promiscuous(index: u32) -> io::Result<OwnedFd> {
+    let socket = packet_socket()?;
+    join(&socket, index)?;
+    Ok(socket)
+}
+
+fn join(socket: &OwnedFd, index: u32) -> io::Result<()> {
+    let promiscuous = libc::packet_mreq {
+        mr_ifindex: index as c_int,
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    option(socket, libc::PACKET_ADD_MEMBERSHIP, &promiscuous)
 }
 
 /// Hears nothing before it is bound.

@@ -1,5 +1,6 @@
 //! Sources of frames: capture files, standard input, live interfaces.
 
+mod cooked;
 mod file;
 mod input;
 mod interface;
@@ -8,6 +9,7 @@ mod mapping;
 mod pcap;
 mod pcapng;
 mod port;
+mod rotated;
 mod several;
 mod xdp;
 
@@ -67,9 +69,7 @@ fn open_for(name: &str, everything: bool) -> Result<Box<dyn Source>, CaptureErro
     if let Some(interface) = name.strip_prefix(xdp::PREFIX) {
         return Ok(Box::new(xdp::Sockets::open(interface)?));
     }
-    let is_path = name.contains('/') || std::path::Path::new(name).exists();
-    let looks_like_a_file = [".pcap", ".pcapng", ".cap", ".gz", ".zst"].iter().any(|end| name.ends_with(end));
-    if is_path || looks_like_a_file {
+    if is_file(name) {
         return Ok(Box::new(FileSource::open(name)?));
     }
     match port::Port::open(name, everything)? {
@@ -82,26 +82,25 @@ fn open_for(name: &str, everything: bool) -> Result<Box<dyn Source>, CaptureErro
 /// day10 before day2; interfaces are heard at the same time. `everything`: of a gateway's port also frames that are not
 /// followed, to find clear text among them.
 pub fn open_all(names: &[String], everything: bool) -> Result<Box<dyn Source>, CaptureError> {
-    let open = |name: &String| open_for(name, everything);
-    let mut sources = names.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    if sources.len() == 1 {
-        return Ok(sources.remove(0));
+    if let [only] = names {
+        return open_for(only, everything);
     }
-    if sources.iter().all(|source| source.progress().1.is_some()) {
-        let mut timed = Vec::with_capacity(sources.len());
-        for (name, source) in names.iter().zip(sources) {
-            timed.push((FileSource::open(name)?.first_time(), source));
-        }
-        // Files without a frame change nothing wherever they stand.
-        timed.sort_by_key(|(first_ns, _)| *first_ns);
-        sources = timed.into_iter().map(|(_, source)| source).collect();
+    let files = names.iter().filter(|name| is_file(name)).count();
+    if files == names.len() {
+        return Ok(Box::new(rotated::Rotated::open(names)?));
     }
-    let live = sources.iter().filter(|source| source.is_live()).count();
-    match live {
-        0 => Ok(Box::new(several::Several::in_turn(sources))),
-        _ if live == sources.len() => Ok(Box::new(several::Several::side_by_side(sources))),
-        _ => Err(CaptureError::Mixed { names: names.join(", ") }),
+    if files > 0 {
+        return Err(CaptureError::Mixed { names: names.join(", ") });
     }
+    let sources = names.iter().map(|name| open_for(name, everything)).collect::<Result<Vec<_>, _>>()?;
+    Ok(Box::new(several::Several::side_by_side(sources)))
+}
+
+/// Whether a name is that of a file, a pipe or standard input.
+fn is_file(name: &str) -> bool {
+    let is_path = name.contains('/') || std::path::Path::new(name).exists();
+    let looks_like_a_file = [".pcap", ".pcapng", ".cap", ".gz", ".zst"].iter().any(|end| name.ends_with(end));
+    name == "-" || !name.starts_with(xdp::PREFIX) && (is_path || looks_like_a_file)
 }
 
 /// Why no frame comes any more, or none came at all.
@@ -116,6 +115,8 @@ pub enum CaptureError {
     Cut { name: String, at: u64, frames: u64 },
     #[error("{name} is damaged at byte {at} after {frames} frames: {what}; results up to there are kept")]
     Damaged { name: String, at: u64, frames: u64, what: String },
+    #[error("{what}")]
+    Several { what: String },
     #[error("there is no interface {name}; interfaces here: {known}")]
     NoInterface { name: String, known: String },
     #[error("{names}: files and interfaces together make no one capture; run the monitor twice")]

@@ -1,6 +1,8 @@
 //! The block-structured capture file (draft-ietf-opsawg-pcapng): several interfaces, any time resolution, either byte
 //! order in each section.
 
+use std::collections::HashMap;
+
 use super::mapping::prefetch;
 use super::pcap::link_type;
 use super::{Broken, LONGEST_FRAME, Order};
@@ -60,7 +62,7 @@ pub(super) struct Pcapng {
     interfaces: Vec<Interface>,
     /// All interfaces of the file, by number: position in their section, name, link type. One that comes again in a
     /// later section is the same: files of one capture are often joined.
-    known: Vec<(usize, Vec<u8>, LinkType)>,
+    known: HashMap<(usize, Vec<u8>, LinkType), u16>,
     earlier_drops: u64,
     last_ns: u64,
 }
@@ -71,7 +73,7 @@ impl Pcapng {
         (start.len() >= 4 && order.u32(start, 0) == SECTION).then(|| Pcapng {
             order,
             interfaces: vec![],
-            known: vec![],
+            known: HashMap::new(),
             earlier_drops: 0,
             last_ns: 0,
         })
@@ -202,12 +204,8 @@ impl Pcapng {
 
     fn number_of(&mut self, name: Vec<u8>, link: LinkType) -> u16 {
         let this = (self.interfaces.len(), name, link);
-        let known = self.known.iter().position(|known| *known == this);
-        let number = known.unwrap_or(self.known.len());
-        if known.is_none() {
-            self.known.push(this);
-        }
-        number.min(usize::from(u16::MAX)) as u16
+        let next = u16::try_from(self.known.len()).unwrap_or(u16::MAX);
+        *self.known.entry(this).or_insert(next)
     }
 
     /// 4.6: counters are absolute, so the last block of an interface holds.

@@ -1,115 +1,147 @@
-//! Several sources as one: files one after the other, interfaces side by side.
+//! Several interfaces as one source, side by side, in the order of their frames' times.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::interface::{self, PATIENCE, gone};
 use super::{CaptureError, Source};
 use crate::frame::Batch;
 
-/// How the sources follow each other.
-enum Order {
-    /// Files of one capture, in the order given, as rotating captures leave them. Channels go on from file to file.
-    InTurn,
-    /// Interfaces that are listened to at the same time, numbered in the order given.
-    SideBySide,
-}
+/// A frame waits so long for earlier ones of other interfaces: a packet socket keeps them for 50 milliseconds.
+const HOLD: Duration = Duration::from_millis(60);
+/// Pause while frames are held and nothing else comes.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Batches of one interface that wait, at most; more stay where the kernel has them, or count as lost there.
+const MOST: usize = 256;
+/// Frames of a batch, about.
+const BATCH: usize = 4096;
 
+/// Interfaces that are listened to at the same time, numbered in the order given.
 pub struct Several {
-    sources: Vec<Box<dyn Source>>,
-    order: Order,
-    present: usize,
-    /// Frames of the sources before the present one, in turn; of all, side by side.
+    members: Vec<Member>,
+    /// Frames of all.
     before: u64,
-    /// Frames of the present file.
-    frames: u64,
     name: String,
     /// When it was last asked whether all interfaces are there.
     looked: Instant,
+    /// Set when one is gone; told when all that was heard is in batches.
+    gone: Option<CaptureError>,
+    spare: Vec<Batch>,
+}
+
+/// An interface with what it has heard.
+struct Member {
+    source: Box<dyn Source>,
+    heard: VecDeque<(Instant, Batch)>,
+    /// The next frame of the first batch.
+    next: usize,
+}
+
+impl Member {
+    /// Time of its next frame, and when it was heard.
+    fn first(&self) -> Option<(u64, Instant)> {
+        let (when, batch) = self.heard.front()?;
+        Some((batch.records()[self.next].time_ns, *when))
+    }
+
+    /// Takes what is there, without waiting.
+    fn listen(&mut self, spare: &mut Vec<Batch>) -> Result<(), CaptureError> {
+        while self.heard.len() < MOST {
+            let mut batch = spare.pop().unwrap_or_default();
+            self.source.take_ready(&mut batch)?;
+            if batch.is_empty() {
+                spare.push(batch);
+                break;
+            }
+            self.heard.push_back((Instant::now(), batch));
+        }
+        Ok(())
+    }
+
+    fn hand_over(&mut self, number: usize, out: &mut Batch, spare: &mut Vec<Batch>) {
+        let Some((_, batch)) = self.heard.front() else { return };
+        let mut record = batch.records()[self.next];
+        record.interface = number.min(usize::from(u16::MAX)) as u16;
+        out.push_copy(record, batch.frame(self.next).data);
+        self.next += 1;
+        if self.next == batch.len() {
+            self.next = 0;
+            spare.extend(self.heard.pop_front().map(|(_, batch)| batch));
+        }
+    }
 }
 
 impl Several {
-    pub fn in_turn(sources: Vec<Box<dyn Source>>) -> Several {
-        Several::new(sources, Order::InTurn)
-    }
-
     pub fn side_by_side(sources: Vec<Box<dyn Source>>) -> Several {
-        Several::new(sources, Order::SideBySide)
-    }
-
-    fn new(sources: Vec<Box<dyn Source>>, order: Order) -> Several {
         let name = sources.iter().map(|source| source.name()).collect::<Vec<_>>().join(", ");
-        Several { sources, order, present: 0, before: 0, frames: 0, name, looked: Instant::now() }
+        let member = |source| Member { source, heard: VecDeque::new(), next: 0 };
+        let members = sources.into_iter().map(member).collect();
+        Several { members, before: 0, name, looked: Instant::now(), gone: None, spare: Vec::new() }
     }
 
-    fn next_in_turn(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
-        let Some(source) = self.sources.get_mut(self.present) else { return Ok(false) };
-        let result = source.next_batch(batch);
-        self.frames += batch.len() as u64;
-        batch.number_from(self.before + batch.first_number());
-        if !result? {
-            self.present += 1;
-            self.before += std::mem::take(&mut self.frames);
-        }
-        Ok(self.present < self.sources.len())
-    }
-
-    fn next_beside(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
-        batch.reset(self.before + 1);
-        // Where the others always have something, one that is gone would never be waited for.
-        if self.looked.elapsed() >= Duration::from_millis(PATIENCE.into()) {
-            self.wait(0, batch)?;
-        }
-        if batch.is_empty() && !self.take_round(batch)? {
-            self.wait(PATIENCE, batch)?;
-            if batch.is_empty() {
-                self.take_round(batch)?;
+    /// Adds the frames before which none can come any more, earliest first.
+    fn merge(&mut self, out: &mut Batch) {
+        while out.len() < BATCH {
+            let firsts = self.members.iter().enumerate();
+            let earliest = firsts.filter_map(|(number, member)| Some((member.first()?, number))).min();
+            let Some(((_, heard), number)) = earliest else { return };
+            let is_last = self.gone.is_some() || heard.elapsed() >= HOLD;
+            if !is_last && self.members.iter().any(|member| member.heard.is_empty()) {
+                return;
             }
+            self.members[number].hand_over(number, out, &mut self.spare);
         }
-        Ok(true)
     }
 
-    /// Asks one after the other what has come until one has something; none of them may hold up the others.
-    fn take_round(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
-        for _ in 0..self.sources.len() {
-            let number = self.present;
-            self.present = (number + 1) % self.sources.len();
-            if self.take(number, batch)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn take(&mut self, number: usize, batch: &mut Batch) -> Result<bool, CaptureError> {
-        self.sources[number].take_ready(batch)?;
-        batch.number_from(self.before + 1);
-        batch.set_interface(number.min(usize::from(u16::MAX)) as u16);
-        self.before += batch.len() as u64;
-        Ok(!batch.is_empty())
-    }
-
-    /// Waits for frames on any interface. One that is gone is an error when all that it had is in batches.
-    fn wait(&mut self, patience_ms: u16, batch: &mut Batch) -> Result<(), CaptureError> {
+    /// Waits for frames on any interface, and sees whether all are there.
+    fn wait(&mut self, patience: Duration) -> Result<(), CaptureError> {
         self.looked = Instant::now();
-        let of_source = |number: usize| {
-            self.sources[number].descriptors().into_iter().map(move |descriptor| (number, descriptor))
+        let of_member = |number: usize| {
+            self.members[number].source.descriptors().into_iter().map(move |descriptor| (number, descriptor))
         };
-        let (owners, descriptors): (Vec<usize>, Vec<_>) = (0..self.sources.len()).flat_map(of_source).unzip();
+        let (owners, descriptors): (Vec<usize>, Vec<_>) = (0..self.members.len()).flat_map(of_member).unzip();
         let failed = |name: &str, source| CaptureError::Io { name: name.to_owned(), source };
-        let ended = interface::wait(&descriptors, patience_ms).map_err(|error| failed(&self.name, error))?;
-        let Some(number) = ended.map(|at| owners[at]) else { return Ok(()) };
-        match self.take(number, batch)? {
-            true => Ok(()),
-            false => Err(failed(self.sources[number].name(), gone())),
+        let ended = interface::wait(&descriptors, patience.as_millis() as u16)
+            .map_err(|error| failed(&self.name, error))?;
+        if let Some(number) = ended.map(|at| owners[at]) {
+            let member = &mut self.members[number];
+            member.listen(&mut self.spare)?;
+            self.gone = Some(failed(member.source.name(), gone()));
         }
+        Ok(())
     }
 }
 
 impl Source for Several {
-    fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
-        match self.order {
-            Order::InTurn => self.next_in_turn(batch),
-            Order::SideBySide => self.next_beside(batch),
+    fn next_batch(&mut self, out: &mut Batch) -> Result<bool, CaptureError> {
+        out.reset(self.before + 1);
+        out.buffer().clear();
+        let (start, patience) = (Instant::now(), Duration::from_millis(PATIENCE.into()));
+        loop {
+            if self.gone.is_none() {
+                self.members.iter_mut().try_for_each(|member| member.listen(&mut self.spare))?;
+            }
+            self.merge(out);
+            let left = patience.saturating_sub(start.elapsed());
+            let is_held = self.members.iter().any(|member| !member.heard.is_empty());
+            match self.gone.take() {
+                Some(gone) if out.is_empty() => return Err(gone),
+                gone => self.gone = gone,
+            }
+            // Where the others always have something, one that is gone would never be waited for.
+            if self.gone.is_none() && self.looked.elapsed() >= patience {
+                self.wait(Duration::ZERO)?;
+            }
+            if !out.is_empty() || left.is_zero() {
+                self.before += out.len() as u64;
+                return Ok(true);
+            }
+            match is_held {
+                // What waits here may make its interface readable all the time.
+                true => std::thread::sleep(PAUSE),
+                false if self.gone.is_none() => self.wait(left)?,
+                false => {}
+            }
         }
     }
 
@@ -118,17 +150,14 @@ impl Source for Several {
     }
 
     fn progress(&self) -> (u64, Option<u64>) {
-        let all = self.sources.iter().map(|source| source.progress());
-        all.fold((0, Some(0)), |(read, total), (more, size)| {
-            (read + more, total.zip(size).map(|(total, size)| total + size))
-        })
+        (self.members.iter().map(|member| member.source.progress().0).sum(), None)
     }
 
     fn is_live(&self) -> bool {
-        self.sources.iter().any(|source| source.is_live())
+        true
     }
 
     fn drops(&self) -> u64 {
-        self.sources.iter().map(|source| source.drops()).sum()
+        self.members.iter().map(|member| member.source.drops()).sum()
     }
 }

@@ -5,7 +5,7 @@
 //! front of its name.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sluice_libbpf::{Link, Target};
@@ -15,6 +15,7 @@ use sluice_xsk::{
 
 use super::CaptureError;
 use super::interface::{Capture, Interface};
+use super::live::promiscuous;
 use crate::frame::{Batch, LinkType, Record};
 
 /// What stands in front of the name of an interface whose frames are taken.
@@ -28,6 +29,8 @@ const BATCH: usize = 4096;
 
 pub(super) struct Sockets {
     queues: Vec<Queue>,
+    /// The network card drops what is for other stations, unless somebody asks for it.
+    _promiscuous: OwnedFd,
     /// Takes the program off when it is closed.
     _link: Link,
 }
@@ -54,12 +57,14 @@ impl Sockets {
                 .map_err(|error| failed("cannot enter a socket", error))?;
             queues.push(queue);
         }
+        let promiscuous =
+            promiscuous(index).map_err(|error| failed("cannot ask for frames to other stations", error))?;
         let link = program::redirect_to(&map)
             .and_then(|program| Link::attach(program, index, Target::Xdp))
             .map_err(|error| {
             failed("cannot attach the XDP program that takes frames (is there another?)", error)
         })?;
-        Ok(Interface::new(name, Sockets { queues, _link: link }))
+        Ok(Interface::new(name, Sockets { queues, _promiscuous: promiscuous, _link: link }))
     }
 }
 

@@ -158,6 +158,8 @@ impl Alarms {
     pub fn absorb(&mut self, other: &mut Alarms) {
         let Alarms { entries, unlisted, .. } = std::mem::take(other);
         self.unlisted += unlisted;
+        // The map has an order of its own in every process.
+        let entries: std::collections::BTreeMap<_, _> = entries.into_iter().collect();
         for ((channel, kind), mut entry) in entries {
             let id = (channel, kind);
             self.totals[usize::from(kind)] += entry.count;

@@ -57,6 +57,8 @@ pub struct Gaps {
     unreported: u32,
     /// Gaps that became final or changed after that.
     pub reports: Vec<Report>,
+    /// How many more there are in all channels since somebody asked.
+    pub change: i64,
 }
 
 impl Gaps {
@@ -69,6 +71,7 @@ impl Gaps {
             youngest: NONE,
             unreported: NONE,
             reports: Vec::new(),
+            change: 0,
         }
     }
 
@@ -80,6 +83,7 @@ impl Gaps {
         let cold = &mut colds[owner as usize];
         self.link_between(cold, index, cold.gap_head, NONE);
         cold.gaps += 1;
+        self.change += 1;
     }
 
     /// Opens a gap below all others of the channel: its sequence turned out to begin lower.
@@ -90,6 +94,7 @@ impl Gaps {
         let cold = &mut colds[owner as usize];
         self.link_between(cold, index, NONE, cold.gap_tail);
         cold.gaps += 1;
+        self.change += 1;
     }
 
     /// Takes `number` out of the gap that holds it; false when none does.
@@ -107,6 +112,7 @@ impl Gaps {
                 self.report_if_known(index, first, 0);
                 self.remove(&mut colds[owner as usize], index);
                 colds[owner as usize].gaps -= 1;
+                self.change -= 1;
             }
             (true, false) => {
                 self.report_if_known(index, first, 0);
@@ -160,6 +166,7 @@ impl Gaps {
         let higher = self.entries[index as usize].higher;
         self.link_between(cold, upper, index, higher);
         cold.gaps += 1;
+        self.change += 1;
         self.report_again(upper);
         // A split may exceed the limits by one; the next opening makes room.
     }

@@ -1,7 +1,9 @@
 //! Hints to the memory system: prefetching, huge pages, and a hasher for keys that are hashes already.
 #![allow(unsafe_code)] // prefetch and madvise have no safe form; both are hints that cannot change a value
 
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
+use std::sync::LazyLock;
 
 /// Asks for the cache line of `value`, to be written soon.
 #[inline(always)]
@@ -32,11 +34,19 @@ pub fn huge_vec<T>(capacity: usize) -> Vec<T> {
 }
 
 /// For maps whose keys are channel numbers or indices: one multiplication.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct WordHasher(u64);
 
 /// For maps whose keys are words; one multiplication a key.
 pub type Words = BuildHasherDefault<WordHasher>;
+
+/// Begins with what nobody outside this process knows: keys are made of addresses that anybody may choose.
+impl Default for WordHasher {
+    fn default() -> Self {
+        static SECRET: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0u8));
+        WordHasher(*SECRET)
+    }
+}
 
 impl Hasher for WordHasher {
     fn finish(&self) -> u64 {
@@ -50,7 +60,8 @@ impl Hasher for WordHasher {
     }
 
     fn write_u64(&mut self, value: u64) {
-        self.0 = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        let product = u128::from(self.0 ^ value) * 0x9e37_79b9_7f4a_7c15;
+        self.0 = (product >> 64) as u64 ^ product as u64;
     }
 
     fn write_u32(&mut self, value: u32) {

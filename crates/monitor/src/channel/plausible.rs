@@ -177,6 +177,7 @@ impl Channels {
             self.alarms.take_back(channel, &TAKEN_BACK_UNGUARDED);
         }
         let cold = &mut self.cold[at as usize];
+        self.gaps.change -= i64::from(cold.gaps);
         (cold.gaps, cold.restarts, cold.jumps) = (0, 0, 0);
         cold.evidence = Evidence { previous: cold.evidence.previous, ..Evidence::default() };
         self.note(Kind::NoCounter, at, packet, 1, why as u64);

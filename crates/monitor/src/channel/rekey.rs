@@ -103,7 +103,7 @@ fn has_keys(key: &ChannelKey) -> bool {
 }
 
 fn hash(group: &ChannelKey) -> u32 {
-    (group.channel_id() >> 32) as u32
+    (group.hash() >> 32) as u32
 }
 
 impl Channels {

@@ -74,10 +74,11 @@ impl Directions {
     fn is_one_way(&self, key: &ChannelKey) -> Option<bool> {
         match key.protocol() {
             // Nobody answers from a group's address.
-            _ if key.is_multicast() => None,
-            Protocol::Macsec => self.senders.get(&key.group().words()[4]).map(|senders| *senders < 2),
+            _ if key.is_multicast() || is_keepalive(key) => None,
+            Protocol::Macsec => self.senders.get(&place(key).words()[4]).map(|senders| *senders < 2),
             Protocol::Esp | Protocol::EspUdp | Protocol::Ah | Protocol::GtpU => {
-                key.reverse_group().map(|reverse| self.groups.binary_search(&reverse.channel_id()).is_err())
+                let reverse = place(key).reverse_group();
+                reverse.map(|reverse| self.groups.binary_search(&reverse.channel_id()).is_err())
             }
             Protocol::Mka | Protocol::Ike => None,
         }
@@ -98,6 +99,7 @@ impl Channels {
         self.settle(now_ns);
         let mut update = Update { interval, ..Update::default() };
         self.collect_gaps();
+        update.gap_change = std::mem::take(&mut self.gaps.change);
         update.new_channels = std::mem::take(&mut self.fresh);
         update.gaps = std::mem::take(&mut self.lost_gaps);
         update.rekeys = std::mem::take(&mut self.rekeys.reports);
@@ -165,8 +167,9 @@ impl Channels {
     pub fn directions(&self) -> Directions {
         let mut directions = Directions::default();
         for (at, hot) in self.hot.iter().enumerate() {
-            let group = hot.key.group();
+            let group = place(&hot.key);
             match group.protocol() {
+                _ if is_keepalive(&hot.key) => {}
                 Protocol::Macsec if self.stands_for_group(at as u32) => {
                     *directions.senders.entry(group.words()[4]).or_default() += 1;
                 }
@@ -372,6 +375,16 @@ impl Channels {
             Packet { number: hot.highest, time_ns: hot.last_ns, frame: cold.first_frame, fingerprint: 0 };
         self.note(kind, at, packet, count, value);
     }
+}
+
+/// Its group on the link. A TAP hands each direction to an interface of its own.
+fn place(key: &ChannelKey) -> ChannelKey {
+    key.group().any_interface()
+}
+
+/// What keeps a NAT's mapping open (RFC 3948 2.3) answers nobody, and nobody answers it.
+fn is_keepalive(key: &ChannelKey) -> bool {
+    key.protocol() == Protocol::EspUdp && key.id() == 0
 }
 
 fn is_extended(highest: u64, bits: u8) -> bool {

@@ -23,6 +23,9 @@ pub const NOTED_WRAPPED: u16 = 1 << 14;
 /// Its numbers do not count its packets.
 pub const NO_COUNTER: u16 = 1 << 15;
 
+/// Of [`Flags::LOOKS_OPEN`]; that of [`Flags::ENCRYPTED`] is 0.
+const LOOKS_OPEN_BIT: u16 = 7;
+
 /// Shorter times between packets never count as silence.
 pub const SILENCE_NS: u64 = 100_000_000;
 /// Numbers whose fingerprints are kept.
@@ -80,6 +83,8 @@ impl Hot {
     pub fn count(&mut self, observation: &Observation, wire_len: u32, time_ns: u64) {
         self.packets += 1;
         self.bytes = self.bytes.wrapping_add(wire_len);
+        // Encrypted: what looked open before was chance.
+        self.flags &= !(u16::from(observation.flags.0 & Flags::ENCRYPTED.0) << LOOKS_OPEN_BIT);
         self.flags |= u16::from(observation.flags.0);
         self.min_payload = self.min_payload.min(observation.payload_len);
         self.max_payload = self.max_payload.max(observation.payload_len);
@@ -207,6 +212,9 @@ impl Hot {
 
     pub fn protection(&self) -> Protection {
         let flags = Flags(self.flags as u8);
+        if flags.has(Flags::LOOKS_OPEN) && !flags.has(Flags::ENCRYPTED) {
+            return Protection::IntegrityOnly;
+        }
         match (flags.has(Flags::ENCRYPTED), flags.has(Flags::INTEGRITY_ONLY)) {
             (true, true) => Protection::Mixed,
             (true, false) => Protection::Encrypted,
@@ -280,6 +288,8 @@ pub struct Cold {
     pub is_first: bool,
     /// Anomalies of it were noted.
     pub is_noted: bool,
+    /// Packets in a row that looked open, as far as they matter.
+    pub open: u8,
 }
 
 /// Counts of what does not happen to most packets.
@@ -346,6 +356,7 @@ impl Cold {
             bits: 0,
             is_first: false,
             is_noted: false,
+            open: 0,
         }
     }
 

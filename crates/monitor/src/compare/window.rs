@@ -10,9 +10,6 @@ use crate::observation::{ChannelKey, Location, Observation, Protocol};
 use super::delays::Delays;
 use super::{Loss, Options, Tap};
 
-/// No entry.
-const NONE: u32 = u32::MAX;
-
 /// Hashes keys that are already scrambled.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mixed(u64);
@@ -32,6 +29,10 @@ impl Hasher for Mixed {
 
     fn write_u64(&mut self, word: u64) {
         self.0 = mix(self.0 ^ word);
+    }
+
+    fn write_u32(&mut self, word: u32) {
+        self.write_u64(word.into());
     }
 }
 
@@ -89,8 +90,6 @@ struct Seen {
     same: Same,
     fingerprint: u32,
     line: u32,
-    /// Another packet under the same number.
-    next: u32,
     first_ns: u64,
     /// Time and copies at each tap.
     times: [u64; 2],
@@ -129,7 +128,10 @@ pub struct Matcher {
     pub options: Options,
     channels: HashMap<[u64; 5], u32, Words>,
     pub lines: Vec<Line>,
-    packets: HashMap<Same, u32, Words>,
+    /// By what they have at both taps and their fingerprint, which is 0 of a cut frame.
+    packets: HashMap<(Same, u32), u32, Words>,
+    /// The newest of those that differ by their fingerprint only.
+    newest: HashMap<Same, u32, Words>,
     slab: Vec<Seen>,
     free: Vec<u32>,
     /// In order of their first appearance.
@@ -151,6 +153,7 @@ impl Matcher {
             channels: HashMap::default(),
             lines: Vec::new(),
             packets: HashMap::default(),
+            newest: HashMap::default(),
             slab: Vec::new(),
             free: Vec::new(),
             queue: VecDeque::new(),
@@ -183,20 +186,19 @@ impl Matcher {
         };
         self.lines[line as usize].seen[side] += 1;
         let same = Same::of(observation);
-        let head = self.packets.get(&same).copied().unwrap_or(NONE);
-        let mut at = head;
-        while at != NONE {
-            let seen = &self.slab[at as usize];
-            // A cut frame has no fingerprint; then the number has to do.
-            if seen.fingerprint == observation.fingerprint
-                || seen.fingerprint == 0
-                || observation.fingerprint == 0
-            {
-                return self.again(at, side, line, time_ns);
-            }
-            at = seen.next;
+        match self.find(same, observation.fingerprint) {
+            Some(at) => self.again(at, side, line, time_ns),
+            None => self.insert(same, observation.fingerprint, line, side, time_ns),
         }
-        self.insert(same, head, observation.fingerprint, line, side, time_ns);
+    }
+
+    /// A cut frame has no fingerprint; then the number has to do.
+    fn find(&self, same: Same, fingerprint: u32) -> Option<u32> {
+        let found = match fingerprint {
+            0 => self.newest.get(&same),
+            _ => self.packets.get(&(same, fingerprint)).or_else(|| self.packets.get(&(same, 0))),
+        };
+        found.copied()
     }
 
     /// A packet that one tap has seen before.
@@ -219,9 +221,8 @@ impl Matcher {
         own.delays.record(delay_ns);
     }
 
-    fn insert(&mut self, same: Same, next: u32, fingerprint: u32, line: u32, side: usize, time_ns: u64) {
-        let mut seen =
-            Seen { same, fingerprint, line, next, first_ns: time_ns, times: [0; 2], copies: [0; 2] };
+    fn insert(&mut self, same: Same, fingerprint: u32, line: u32, side: usize, time_ns: u64) {
+        let mut seen = Seen { same, fingerprint, line, first_ns: time_ns, times: [0; 2], copies: [0; 2] };
         (seen.times[side], seen.copies[side]) = (time_ns, 1);
         let at = match self.free.pop() {
             Some(at) => {
@@ -233,7 +234,8 @@ impl Matcher {
                 self.slab.len() as u32 - 1
             }
         };
-        self.packets.insert(same, at);
+        self.packets.insert((same, fingerprint), at);
+        self.newest.insert(same, at);
         self.queue.push_back(at);
         if self.queue.len() > self.options.max_waiting {
             self.given_up += 1;
@@ -258,7 +260,11 @@ impl Matcher {
     fn settle_first(&mut self) {
         let Some(at) = self.queue.pop_front() else { return };
         let seen = self.slab[at as usize];
-        self.unlink(at, &seen);
+        self.packets.remove(&(seen.same, seen.fingerprint));
+        // Packets go in the order in which they came: behind the newest none is left.
+        if self.newest.get(&seen.same) == Some(&at) {
+            self.newest.remove(&seen.same);
+        }
         self.free.push(at);
         let line = self.resolve(seen.line);
         let side = match seen.copies {
@@ -272,25 +278,6 @@ impl Matcher {
         }
         self.lines[line as usize].only[side] += 1;
         self.lost(line, side, seen.same.number & 0xffff_ffff, seen.times[side]);
-    }
-
-    fn unlink(&mut self, at: u32, seen: &Seen) {
-        let head = self.packets.get(&seen.same).copied().unwrap_or(NONE);
-        if head == at {
-            match seen.next {
-                NONE => drop(self.packets.remove(&seen.same)),
-                next => drop(self.packets.insert(seen.same, next)),
-            }
-            return;
-        }
-        let mut before = head;
-        while before != NONE {
-            if self.slab[before as usize].next == at {
-                self.slab[before as usize].next = seen.next;
-                return;
-            }
-            before = self.slab[before as usize].next;
-        }
     }
 
     /// Whether the other tap was not capturing when the packet should have passed it.

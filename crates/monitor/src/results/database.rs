@@ -1,5 +1,6 @@
 //! The database file: its schema, and what can be wrong with it.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ pub const SCHEMA_VERSION: i32 = 2;
 /// PRAGMA application_id ("SlMo"): other programs' databases are not touched.
 const APPLICATION: i32 = 0x536c_4d6f;
 /// How long another writer may hold the file before it counts as locked.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Bytes of a page: parts are long, and a page costs the same whatever its size.
 const PAGE: i32 = 16 << 10;
@@ -36,6 +37,11 @@ pub enum DatabaseError {
         "no room left to write database {path}: what it holds is kept and marked partial; free disk space"
     )]
     Full { path: PathBuf },
+    #[error(
+        "database {path} could not be written for so long that {updates} parts of intervals are not in it: read the others \
+         as partial"
+    )]
+    LeftOut { path: PathBuf, updates: u64 },
     #[error("{path} is not a database of sluice monitor: give another file with --db")]
     Foreign { path: PathBuf },
     #[error(
@@ -106,9 +112,38 @@ pub(super) fn open_for_reading(path: &Path) -> Result<Connection, DatabaseError>
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(error)?;
     connection.busy_timeout(PATIENCE).map_err(error)?;
+    let connection = match count_tables(&connection) {
+        // One that its writer left in WAL mode, in a folder where its reader may not make the log.
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::CannotOpen) && !has_log(path) => {
+            open_unchanging(path, flags)?
+        }
+        _ => connection,
+    };
     connection.set_prepared_statement_cache_capacity(64);
     check(&connection, path)?;
     Ok(connection)
+}
+
+fn has_log(path: &Path) -> bool {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    Path::new(&log).exists()
+}
+
+/// A file that nobody writes to: without a log, all is in it.
+fn open_unchanging(path: &Path, flags: OpenFlags) -> Result<Connection, DatabaseError> {
+    let error = |source| DatabaseError::new(path, "open", source);
+    let mut uri = "file:".to_owned();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => {
+                uri.push(char::from(*byte))
+            }
+            _ => uri.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    uri.push_str("?immutable=1");
+    Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI).map_err(error)
 }
 
 fn count_tables(connection: &Connection) -> rusqlite::Result<i64> {

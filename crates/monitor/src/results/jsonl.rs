@@ -1,10 +1,10 @@
 //! JSON lines: one object a line, with what it is in `type`.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde::Serialize;
 
 use crate::summary::{Anomaly, ChannelSummary, Gap, Identity, Interval, Rekey, Sink, Summary, Update};
@@ -14,7 +14,14 @@ use crate::summary::{Anomaly, ChannelSummary, Gap, Identity, Interval, Rekey, Si
 pub struct JsonLines<W: Write + Send> {
     out: W,
     name: String,
+    /// What is not written yet; a failure leaves it here, whole.
+    waiting: Vec<u8>,
+    /// Updates for which there was no room.
+    left_out: u64,
 }
+
+/// Bytes that wait for a file that cannot be written, at most; what comes then is left out.
+const MOST_WAITING: usize = 16 << 20;
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -28,38 +35,51 @@ enum Line<'a> {
     Summary(&'a Summary),
 }
 
-impl JsonLines<BufWriter<File>> {
+impl JsonLines<File> {
     /// Writes into a new file.
     pub fn create(path: &Path) -> anyhow::Result<Self> {
         let file = File::create(path).with_context(|| {
             format!("cannot make {}: give a file in a folder that can be written", path.display())
         })?;
-        Ok(JsonLines { out: BufWriter::with_capacity(1 << 16, file), name: path.display().to_string() })
+        Ok(JsonLines::new(file, &path.display().to_string()))
     }
 }
 
 impl<W: Write + Send> JsonLines<W> {
     /// Writes into anything; `name` is what errors call it.
     pub fn new(out: W, name: &str) -> Self {
-        JsonLines { out, name: name.to_owned() }
+        JsonLines { out, name: name.to_owned(), waiting: Vec::new(), left_out: 0 }
     }
 
     fn line(&mut self, line: &Line<'_>) -> anyhow::Result<()> {
-        let written = serde_json::to_writer(&mut self.out, line).map_err(std::io::Error::from);
-        written.and_then(|()| self.out.write_all(b"\n")).with_context(|| self.failed())
+        serde_json::to_writer(&mut self.waiting, line).with_context(|| self.failed())?;
+        self.waiting.push(b'\n');
+        Ok(())
     }
 
+    /// What was written before a failure is not written again.
     fn flush(&mut self) -> anyhow::Result<()> {
-        self.out.flush().with_context(|| self.failed())
+        let mut written = 0;
+        let result = loop {
+            if written == self.waiting.len() {
+                break self.out.flush();
+            }
+            match self.out.write(&self.waiting[written..]) {
+                Ok(0) => break Err(ErrorKind::WriteZero.into()),
+                Ok(length) => written += length,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => break Err(error),
+            }
+        };
+        self.waiting.drain(..written);
+        result.with_context(|| self.failed())
     }
 
     fn failed(&self) -> String {
         format!("cannot write JSON lines to {}: what is there is kept", self.name)
     }
-}
 
-impl<W: Write + Send> Sink for JsonLines<W> {
-    fn update(&mut self, update: Update) -> anyhow::Result<()> {
+    fn lines_of(&mut self, update: &Update) -> anyhow::Result<()> {
         for channel in &update.new_channels {
             self.line(&Line::Channel(&Identity::of(&channel.key)))?;
         }
@@ -78,12 +98,28 @@ impl<W: Write + Send> Sink for JsonLines<W> {
         for state in &update.channels {
             self.line(&Line::ChannelTotal(&state.summary()))?;
         }
+        Ok(())
+    }
+}
+
+impl<W: Write + Send> Sink for JsonLines<W> {
+    fn update(&mut self, update: Update) -> anyhow::Result<()> {
+        match self.waiting.len() < MOST_WAITING {
+            true => self.lines_of(&update)?,
+            false => self.left_out += 1,
+        }
         self.flush()
     }
 
     fn finish(&mut self, summary: &Summary) -> anyhow::Result<()> {
         self.line(&Line::Summary(summary))?;
-        self.flush()
+        self.flush()?;
+        let (left_out, name) = (self.left_out, &self.name);
+        ensure!(
+            left_out == 0,
+            "{name} could not be written for so long that {left_out} parts of intervals are missing"
+        );
+        Ok(())
     }
 }
 
@@ -130,5 +166,47 @@ mod tests {
         let mut sink = JsonLines::create(Path::new("/dev/full")).unwrap();
         let error = sink.finish(&Summary::default()).unwrap_err();
         assert!(format!("{error:#}").contains("cannot write JSON lines to /dev/full"), "{error:#}");
+    }
+
+    /// A disk that has room for some bytes, then for none, then again.
+    struct Disk {
+        content: Vec<u8>,
+        room: usize,
+    }
+
+    impl Write for &mut Disk {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let length = bytes.len().min(self.room);
+            if length == 0 {
+                return Err(ErrorKind::StorageFull.into());
+            }
+            self.room -= length;
+            self.content.extend_from_slice(&bytes[..length]);
+            Ok(length)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_disk_that_was_full_for_a_while_leaves_no_line_out_and_none_torn() {
+        let mut disk = Disk { content: Vec::new(), room: 500 };
+        let interval = Interval { index: 5, start_ns: 5, length_ns: 1, ..Interval::default() };
+        let update = || Update { interval, ..Update::default() };
+        {
+            let mut sink = JsonLines::new(&mut disk, "test");
+            let failed = (0..10).filter(|_| sink.update(update()).is_err()).count();
+            assert!((5..10).contains(&failed), "{failed}");
+            sink.out.room = usize::MAX;
+            sink.update(update()).unwrap();
+            sink.finish(&Summary::default()).unwrap();
+        }
+        let text = String::from_utf8(disk.content).unwrap();
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 12);
+        assert!(lines[..11].iter().all(|line| *line == lines[0]), "{text}");
     }
 }

@@ -122,6 +122,7 @@ impl Sink for TextFile {
         totals.capture_drops += interval.capture_drops;
         totals.channels += update.new_channels.len() as u64;
         totals.rekeys += update.rekeys.len() as u64;
+        totals.gaps = totals.gaps.saturating_add_signed(update.gap_change);
         if interval.replaces(&self.newest) {
             (self.newest, totals.active) = (*interval, 0);
         }
@@ -227,12 +228,15 @@ mod tests {
             frame: 0,
             detail: String::new(),
         };
-        sink.update(Update { interval, anomalies: vec![anomaly(2, 2)], ..Update::default() }).unwrap();
+        sink.update(Update { interval, anomalies: vec![anomaly(2, 2)], gap_change: 3, ..Update::default() })
+            .unwrap();
         sink.written = None;
-        sink.update(Update { interval, anomalies: vec![anomaly(5, 3)], ..Update::default() }).unwrap();
+        sink.update(Update { interval, anomalies: vec![anomaly(5, 3)], gap_change: -1, ..Update::default() })
+            .unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(value(&text, "sluice_monitor_packets_total"), 20.0);
         assert_eq!(value(&text, "sluice_monitor_lost"), 4.0);
+        assert_eq!(value(&text, "sluice_monitor_gaps"), 2.0);
         assert_eq!(value(&text, "sluice_monitor_channels_active"), 8.0);
         assert_eq!(value(&text, "sluice_monitor_anomalies{kind=\"loss\",severity=\"warning\"}"), 5.0);
         sink.finish(&Summary { counts, gaps: 1, ..Summary::default() }).unwrap();

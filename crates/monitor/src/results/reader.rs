@@ -122,6 +122,27 @@ pub struct Flow {
     pub lives: u64,
 }
 
+impl Flow {
+    /// Figures that only the state of a channel has, which is reported when it goes or the run ends.
+    pub(crate) const OF_STATE: [&str; 15] = [
+        "first_ns",
+        "first_frame",
+        "first_sequence",
+        "sequence_bits",
+        "extended",
+        "reorder",
+        "restarts",
+        "jumps",
+        "gaps",
+        "jitter_ns",
+        "min_payload",
+        "max_payload",
+        "protection",
+        "length_mismatches",
+        "no_counter",
+    ];
+}
+
 /// A course over time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Series {

@@ -47,7 +47,7 @@ pub(super) fn counts(counts: &Counts) -> [i64; COUNTS] {
 
 impl Pending {
     pub fn new(number: i64, update: Update, detail: Detail) -> Self {
-        let Update { interval, new_channels, deltas, gaps, anomalies, rekeys, channels } = update;
+        let Update { interval, new_channels, deltas, gaps, anomalies, rekeys, channels, .. } = update;
         let part = |kind| Part::new(kind, interval.index);
         let (mut new, mut states) = (part(PartKind::Channels), part(PartKind::States));
         let (mut course, mut rest) = (part(PartKind::Deltas), part(PartKind::Rest));

@@ -6,8 +6,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, ErrorCode};
 
@@ -25,8 +26,14 @@ const MOST: usize = 4 << 20;
 const MERGE: i64 = 64;
 /// What has come is written when nothing more comes for this long.
 const IDLE: Duration = Duration::from_millis(300);
-/// Pause before a transaction that failed is tried again, once.
+/// Pause before the last transaction of a run, should it fail, is tried again, once.
 const PAUSE: Duration = Duration::from_secs(1);
+/// During a run, what could not be stored waits so long before it is tried again.
+const AGAIN: Duration = Duration::from_secs(2);
+/// How long a transaction waits for another program during a run: the analysis goes on meanwhile, but not for ever.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// What waits for a database that cannot be written, at most, beside which channels there are; more is left out.
+const MOST_WAITING: usize = 64 << 20;
 
 /// How much is stored of a channel's course.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +62,11 @@ pub struct Database {
     run: i64,
     queue: Option<SyncSender<Message>>,
     thread: Option<JoinHandle<Result<(), DatabaseError>>>,
+    trouble: Trouble,
 }
+
+/// Why the writer cannot write, as long as it cannot.
+type Trouble = Arc<Mutex<Option<String>>>;
 
 enum Message {
     Update(Box<Update>),
@@ -70,12 +81,13 @@ impl Database {
             begin_run(&mut connection, info).map_err(|source| DatabaseError::new(path, "write", source))?;
         let key = RunKey { run, detail: info.detail };
         let writer = Writer::new(connection, path.to_owned(), key);
+        let trouble = Arc::clone(&writer.trouble);
         let (queue, updates) = sync_channel(QUEUE);
         let thread = std::thread::Builder::new()
             .name("database".to_owned())
             .spawn(move || writer.run(&updates))
             .map_err(|source| DatabaseError::Thread { path: path.to_owned(), source })?;
-        Ok(Database { path: path.to_owned(), run, queue: Some(queue), thread: Some(thread) })
+        Ok(Database { path: path.to_owned(), run, queue: Some(queue), thread: Some(thread), trouble })
     }
 
     /// The run's number in the database.
@@ -101,7 +113,9 @@ impl Database {
 
 impl Sink for Database {
     fn update(&mut self, update: Update) -> anyhow::Result<()> {
-        self.send(Message::Update(Box::new(update)))
+        self.send(Message::Update(Box::new(update)))?;
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        trouble.map_or(Ok(()), |trouble| anyhow::bail!(trouble))
     }
 
     fn finish(&mut self, summary: &Summary) -> anyhow::Result<()> {
@@ -115,7 +129,7 @@ impl Drop for Database {
         if self.thread.is_some()
             && let Err(error) = self.close()
         {
-            tracing::warn!("{error:#}");
+            eprintln!("sluice monitor: {error:#}");
         }
     }
 }
@@ -143,11 +157,27 @@ struct Writer {
     waiting_size: usize,
     next: i64,
     newest_interval: u64,
+    trouble: Trouble,
+    /// When what could not be stored is tried again.
+    again: Option<Instant>,
+    /// Updates for which there was no room.
+    left_out: u64,
 }
 
 impl Writer {
     fn new(connection: Connection, path: PathBuf, key: RunKey) -> Self {
-        Writer { connection, path, key, waiting: Vec::new(), waiting_size: 0, next: 1, newest_interval: 0 }
+        Writer {
+            connection,
+            path,
+            key,
+            waiting: Vec::new(),
+            waiting_size: 0,
+            next: 1,
+            newest_interval: 0,
+            trouble: Trouble::default(),
+            again: None,
+            left_out: 0,
+        }
     }
 
     fn run(mut self, updates: &Receiver<Message>) -> Result<(), DatabaseError> {
@@ -160,16 +190,18 @@ impl Writer {
     }
 
     fn take_all(&mut self, updates: &Receiver<Message>) -> Result<(), DatabaseError> {
+        let other = |path: &Path, source| DatabaseError::new(path, "write", source);
+        self.connection.busy_timeout(PATIENCE).map_err(|source| other(&self.path, source))?;
         loop {
             match updates.recv_timeout(IDLE) {
                 Ok(Message::Update(update)) => self.take(*update)?,
                 Ok(Message::Finish(summary)) => {
-                    self.commit()?;
+                    self.commit_last()?;
                     return self.end(summary.partial.as_deref(), Some(&summary));
                 }
                 Err(RecvTimeoutError::Timeout) => self.commit()?,
                 Err(RecvTimeoutError::Disconnected) => {
-                    self.commit()?;
+                    self.commit_last()?;
                     return self.end(Some("the analysis ended before its summary"), None);
                 }
             }
@@ -182,6 +214,7 @@ impl Writer {
             self.commit()?;
         }
         self.newest_interval = self.newest_interval.max(update.interval.index);
+        let update = if self.waiting_size < MOST_WAITING { update } else { self.leave_out(update) };
         let pending = Pending::new(self.next, update, self.key.detail);
         self.waiting_size += pending.size();
         self.waiting.push(pending);
@@ -189,17 +222,48 @@ impl Writer {
         Ok(())
     }
 
-    /// Adds what waits in one transaction.
+    /// Keeps which channels there are, by whose numbers later updates speak of them.
+    fn leave_out(&mut self, update: Update) -> Update {
+        self.left_out += 1;
+        Update { new_channels: update.new_channels, ..Update::default() }
+    }
+
+    /// Adds what waits. What cannot be stored at this time goes on waiting.
     fn commit(&mut self) -> Result<(), DatabaseError> {
+        if self.waiting.is_empty() || self.again.is_some_and(|when| Instant::now() < when) {
+            return Ok(());
+        }
+        let trouble = match self.store() {
+            Ok(()) => None,
+            Err(error) if is_passing(&error) => Some(error),
+            Err(error) => return Err(DatabaseError::new(&self.path, "write", error)),
+        };
+        self.again = trouble.as_ref().map(|_| Instant::now() + AGAIN);
+        let words = trouble.map(|error| DatabaseError::new(&self.path, "write", error).to_string());
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = words;
+        Ok(())
+    }
+
+    /// The same at the end, with more patience.
+    fn commit_last(&mut self) -> Result<(), DatabaseError> {
+        let mut result = self.connection.busy_timeout(database::PATIENCE).and_then(|()| self.store());
+        if result.as_ref().is_err_and(is_passing) {
+            std::thread::sleep(PAUSE);
+            result = self.store();
+        }
+        result.map_err(|source| DatabaseError::new(&self.path, "write", source))?;
+        match self.left_out {
+            0 => Ok(()),
+            updates => Err(DatabaseError::LeftOut { path: self.path.clone(), updates }),
+        }
+    }
+
+    /// In one transaction.
+    fn store(&mut self) -> rusqlite::Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        let mut result = add(&mut self.connection, self.key, &self.waiting);
-        if result.as_ref().is_err_and(is_passing) {
-            std::thread::sleep(PAUSE);
-            result = add(&mut self.connection, self.key, &self.waiting);
-        }
-        result.map_err(|source| DatabaseError::new(&self.path, "write", source))?;
+        add(&mut self.connection, self.key, &self.waiting)?;
         self.waiting.clear();
         self.waiting_size = 0;
         Ok(())
@@ -213,8 +277,10 @@ impl Writer {
                 (summary.is_some(), partial, json, self.key.run),
             )
             .map_err(|source| DatabaseError::new(&self.path, "write", source))?;
-        // A file without a log beside it can be copied. A reader at work keeps the log, which is right, too.
+        // A file without a log can be copied, and be read by who may not write its folder. A reader at work keeps the log,
+        // which is right, too.
         let _ = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        let _ = self.connection.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(()));
         Ok(())
     }
 }

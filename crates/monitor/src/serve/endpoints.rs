@@ -8,7 +8,7 @@ use super::Failure;
 use super::parameters::{Parameter, ParameterKind, Question};
 use crate::anomaly::Kind;
 use crate::observation::Protocol;
-use crate::results::{AnomalyQuery, FlowOrder, FlowQuery, Reader, Run, Window, prometheus};
+use crate::results::{AnomalyQuery, Flow, FlowOrder, FlowQuery, Page, Reader, Run, Window, prometheus};
 
 /// A path that answers questions.
 pub struct Endpoint {
@@ -132,14 +132,22 @@ pub const ENDPOINTS: &[Endpoint] = &[
             LIMIT,
         ],
         schema: "FlowPage",
-        answer: |reader, question| json(&reader.flows(&run(reader, question)?, &flow_query(question))?),
+        answer: |reader, question| {
+            let Page { total, offset, limit, items } =
+                reader.flows(&run(reader, question)?, &flow_query(question))?;
+            let items = items.iter().map(known).collect::<Result<_, _>>()?;
+            json(&Page::<Value> { total, offset, limit, items })
+        },
     },
     Endpoint {
         path: "/api/v1/flows/{id}",
         summary: "One secure channel.",
         parameters: &[RUN],
         schema: "Flow",
-        answer: |reader, question| found(reader.flow(&run(reader, question)?, question.id)?, question),
+        answer: |reader, question| {
+            let flow = reader.flow(&run(reader, question)?, question.id)?;
+            found(flow.as_ref().map(known).transpose()?, question)
+        },
     },
     Endpoint {
         path: "/api/v1/flows/{id}/gaps",
@@ -200,8 +208,21 @@ pub const ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
+/// A channel without what is not known of it yet.
+fn known(flow: &Flow) -> Result<Value, Failure> {
+    let mut value = to_value(flow)?;
+    if flow.lives == 0 {
+        Flow::OF_STATE.iter().for_each(|name| value[*name] = Value::Null);
+    }
+    Ok(value)
+}
+
 fn json(value: &impl Serialize) -> Result<Answer, Failure> {
-    serde_json::to_value(value).map(Answer::Json).map_err(|error| {
+    to_value(value).map(Answer::Json)
+}
+
+fn to_value(value: &impl Serialize) -> Result<Value, Failure> {
+    serde_json::to_value(value).map_err(|error| {
         let advice = "report this with the server's log";
         Failure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string(), "answer", advice)
     })

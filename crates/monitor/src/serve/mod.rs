@@ -6,6 +6,7 @@ mod endpoints;
 mod openapi;
 mod parameters;
 mod pool;
+mod seats;
 
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
@@ -29,6 +30,7 @@ use endpoints::{Answer, Endpoint};
 pub use openapi::document;
 use parameters::Question;
 use pool::Pool;
+use seats::Seats;
 
 /// The page's text; NONCE is replaced for every answer.
 const PAGE: &str = concat!(
@@ -151,7 +153,10 @@ pub async fn serve(listener: TcpListener, served: &Served) -> anyhow::Result<()>
             () = terminated => {}
         }
     };
-    axum::serve(listener, router(served)).with_graceful_shutdown(end).await.context("the server failed")
+    axum::serve(Seats::new(listener), router(served))
+        .with_graceful_shutdown(end)
+        .await
+        .context("the server failed")
 }
 
 async fn answer(
@@ -175,7 +180,7 @@ async fn answer(
         }
         Ok(Err(failure)) => failure.into_response(),
         Err(error) => {
-            tracing::error!("{}: {error}", endpoint.path);
+            eprintln!("sluice monitor: {}: {error}", endpoint.path);
             let advice = "report this with the server's log";
             Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error", endpoint.path, advice)
                 .into_response()

@@ -6,6 +6,7 @@ use super::endpoints::{ENDPOINTS, Endpoint};
 use super::parameters::{Parameter, ParameterKind};
 use crate::anomaly::Kind;
 use crate::observation::Protocol;
+use crate::results::Flow;
 use crate::summary::{DEPTHS, REPLAY_WINDOWS};
 
 /// The interface as OpenAPI 3.1.
@@ -105,7 +106,13 @@ fn text() -> Value {
 }
 
 fn or_null(mut schema: Value) -> Value {
+    if schema.get("$ref").is_some() {
+        return json!({ "anyOf": [schema, { "type": "null" }] });
+    }
     schema["type"] = json!([schema["type"], "null"]);
+    if let Some(choices) = schema.get_mut("enum").and_then(Value::as_array_mut) {
+        choices.push(Value::Null);
+    }
     schema
 }
 
@@ -296,6 +303,10 @@ fn flow(number: &Value, flag: &Value) -> Value {
         ("loss_ratio", number.clone()),
         ("rate_pps", or_null(number.clone())),
     ]);
+    // Null while the run is at work.
+    for (_, schema) in members.iter_mut().filter(|(name, _)| Flow::OF_STATE.contains(name)) {
+        *schema = or_null(schema.take());
+    }
     object(&members, &["sci", "source", "destination"])
 }
 

@@ -123,9 +123,11 @@ impl Drop for Displaced {
         let is_ours = on_link(self.link).is_ok_and(|program| program == self.copier_id);
         if is_ours && let Err(error) = update(self.link, &self.root) {
             // Frames go on through the copying program, which needs its pin.
-            tracing::warn!("cannot give the gateway's program its place back: {error}; the next commit does");
+            eprintln!(
+                "sluice monitor: cannot give the gateway's program its place back: {error}; the next commit does"
+            );
         } else if let Err(error) = fs::remove_file(&self.pin) {
-            tracing::warn!("cannot remove {}: {error}", self.pin.display());
+            eprintln!("sluice monitor: cannot remove {}: {error}", self.pin.display());
         }
     }
 }

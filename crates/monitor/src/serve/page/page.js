@@ -68,7 +68,7 @@ function outstanding(values) {
   return (value, state) => (value > enough ? state : "");
 }
 
-const MARKED = { lost: (flow) => flow.counts.lost, loss: (flow) => flow.loss_ratio, late: (flow) => flow.counts.late, deep: (flow) => (flow.reorder.max_depth >= 64 ? flow.reorder.max_depth : 0), duplicates: (flow) => flow.counts.duplicates, replays: (flow) => flow.counts.replays, reused: (flow) => flow.counts.reused };
+const MARKED = { lost: (flow) => flow.counts.lost, loss: (flow) => flow.loss_ratio, late: (flow) => flow.counts.late, deep: (flow) => (flow.reorder?.max_depth >= 64 ? flow.reorder.max_depth : 0), duplicates: (flow) => flow.counts.duplicates, replays: (flow) => flow.counts.replays, reused: (flow) => flow.counts.reused };
 
 // How each column marks, judged by all rows of it.
 const marks = (flows) => Object.fromEntries(Object.entries(MARKED).map(([name, value]) => {
@@ -76,13 +76,16 @@ const marks = (flows) => Object.fromEntries(Object.entries(MARKED).map(([name, v
   return [name, (flow, kind) => state(value(flow), kind)];
 }));
 
+// While a run is at work, much of a channel is not known yet.
+const known = (value, words) => ((value ?? null) === null ? "–" : words(value));
+
 function flowRow(flow, mark) {
-  const { counts, reorder } = flow, cell = (value, state) => node("td", { class: `num ${state ?? ""}` }, short(value));
-  const facts = [flow.no_counter ? "numbers do not count" : "", flow.protection === "none" ? "" : flow.protection.replace("_", " "), flow.one_way ? "one way" : "", flow.evicted ? "evicted" : "", flow.restarts ? `${flow.restarts} restarts` : ""].filter(Boolean).join(", ");
+  const { counts, reorder } = flow, cell = (value, state) => node("td", { class: `num ${state ?? ""}` }, known(value, short));
+  const facts = [flow.no_counter ? "numbers do not count" : "", (flow.protection ?? "none") === "none" ? "" : flow.protection.replace("_", " "), flow.one_way ? "one way" : "", flow.evicted ? "evicted" : "", flow.restarts ? `${flow.restarts} restarts` : ""].filter(Boolean).join(", ");
   const name = node("td", { class: "flow" }, node("button", { type: "button", "aria-expanded": shown.open === flow.id, onclick: () => toggle(flow.id) }, flow.name), facts ? node("small", {}, facts) : null);
   return node("tr", { class: shown.open === flow.id ? "open" : "" }, name, cell(flow.trouble), cell(Math.max(0, counts.lost), mark.lost(flow, "bad")),
-    node("td", { class: `num ${mark.loss(flow, "bad")}` }, flow.no_counter ? "–" : percent(flow.loss_ratio)), cell(flow.gaps), cell(counts.late, mark.late(flow, "warn")), cell(reorder.max_depth, mark.deep(flow, "bad")),
-    cell(counts.duplicates, mark.duplicates(flow, "warn")), cell(counts.replays, mark.replays(flow, "bad")), cell(counts.reused, mark.reused(flow, "bad")), cell(counts.packets), node("td", { class: "num" }, flow.rate_pps === null ? "–" : short(flow.rate_pps)), node("td", { class: "num" }, span(flow.jitter_ns)));
+    node("td", { class: `num ${mark.loss(flow, "bad")}` }, flow.no_counter ? "–" : percent(flow.loss_ratio)), cell(flow.gaps), cell(counts.late, mark.late(flow, "warn")), cell(reorder?.max_depth, mark.deep(flow, "bad")),
+    cell(counts.duplicates, mark.duplicates(flow, "warn")), cell(counts.replays, mark.replays(flow, "bad")), cell(counts.reused, mark.reused(flow, "bad")), cell(counts.packets), node("td", { class: "num" }, flow.rate_pps === null ? "–" : short(flow.rate_pps)), node("td", { class: "num" }, known(flow.jitter_ns, span)));
 }
 
 async function toggle(id) {
@@ -94,14 +97,14 @@ async function detail(flow) {
   const [gaps, series] = await Promise.all([ask(`flows/${flow.id}/gaps`, { run: wish.run, limit: 12 }), ask(`flows/${flow.id}/series`, { run: wish.run, points: 400 })]);
   const place = node("div", { class: "chart" }), read = node("p", { class: "says read" });
   const fact = (name, value) => node("li", {}, `${name} `, node("b", {}, value));
-  const facts = node("ul", { class: "facts" }, fact("number", flow.id), fact("sequence", `${whole.format(flow.first_sequence)} to ${whole.format(flow.highest_sequence)} (${flow.sequence_bits} bits${flow.extended ? ", extended" : ""})`),
-    fact("payload", `${flow.min_payload} to ${flow.max_payload} bytes`), flow.exhaustion ? fact("numbers run out in", span(flow.exhaustion.seconds * 1e9)) : null, fact("dropped at window 64", whole.format(flow.reorder.would_drop[2])));
+  const facts = node("ul", { class: "facts" }, fact("number", flow.id), fact("sequence", `${known(flow.first_sequence, whole.format)} to ${whole.format(flow.highest_sequence)}${flow.sequence_bits === null ? "" : ` (${flow.sequence_bits} bits${flow.extended ? ", extended" : ""})`}`),
+    fact("payload", flow.min_payload === null ? "–" : `${flow.min_payload} to ${flow.max_payload} bytes`), flow.exhaustion ? fact("numbers run out in", span(flow.exhaustion.seconds * 1e9)) : null, fact("dropped at window 64", known(flow.reorder?.would_drop[2], whole.format)));
   const rows = gaps.items.map((gap) => node("tr", {}, node("td", {}, clock(gap.after_ns, 3)), node("td", { class: "num" }, gap.first === gap.last ? whole.format(gap.first) : `${whole.format(gap.first)} – ${whole.format(gap.last)}`),
     node("td", { class: "num" }, whole.format(gap.lost)), node("td", { class: "num" }, whole.format(gap.frame)), node("td", { class: "num" }, span(gap.after_ns - gap.before_ns))));
   const table = gaps.items.length ? node("table", {}, node("thead", {}, node("tr", {}, ...["Gap seen at", "Numbers", "Lost", "Frame", "Within"].map((name, at) => node("th", { class: at ? "num" : "" }, name)))), node("tbody", {}, ...rows)) : node("p", { class: "says" }, "No gap is left open.");
   const more = gaps.total > gaps.items.length ? node("p", { class: "says" }, `and ${whole.format(gaps.total - gaps.items.length)} more gaps`) : null;
   const made = node("tr", { class: "open" }, node("td", { class: "detail", colspan: COLUMNS.length }, node("div", { class: "inner" }, facts, read, place, table, more)));
-  return [made, () => { fit(); const points = steps(series, flow.first_ns, flow.last_ns); if (points.length) course(place, points, points[0].from, points.at(-1).to, read); }];
+  return [made, () => { fit(); const points = steps(series, flow.first_ns ?? series.points[0]?.start_ns, flow.last_ns); if (points.length) course(place, points, points[0].from, points.at(-1).to, read); }];
 }
 
 // What is opened is as wide as the window on the table, however wide the table is.
