@@ -189,6 +189,11 @@ impl Pool {
         }
     }
 
+    /// Ids of names that left rest as if they had left in `generation`.
+    pub fn rest_on(&mut self, generation: u32) {
+        self.retired.values_mut().for_each(|retired| retired.generation = generation);
+    }
+
     /// Frees ids that have not rested, the oldest first, until `held` names fit.
     fn lend(&mut self, held: usize) {
         let ids = (self.last - self.first + 1) as usize;
