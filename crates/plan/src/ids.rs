@@ -274,6 +274,17 @@ mod tests {
         assert_eq!(p.assign_rested(["b", "c", "d"], 4).unwrap()["d"], 2);
     }
 
+    #[test]
+    fn what_rests_on_waits_as_if_it_had_left_then() {
+        let mut p = pool();
+        p.assign(["a", "b", "c"], 1).unwrap();
+        p.assign(["b", "c"], 2).unwrap();
+        p.rest_on(3);
+        assert!(p.clone().assign_rested(["b", "c", "d"], 4).is_err());
+        assert_eq!(p.clone().assign_rested(["b", "c", "d"], 5).unwrap()["d"], 2);
+        assert_eq!(p.assign_rested(["a", "b", "c"], 4).unwrap()["a"], 2);
+    }
+
     /// Whatever was committed before, and how often: as many names as there are ids fit.
     #[test]
     fn what_fits_once_fits_after_any_commit() {

@@ -19,7 +19,7 @@ pub fn permit(permits: Permits) -> Permit {
     }
 }
 
-/// How many ended. Sessions go on as they are.
+/// How many ended. Sessions go on; those that began outside have nothing to be judged by any more, and end when they are.
 pub fn clear(dataplane: &Dataplane, filter: &NatBindingFilter) -> sluice_dataplane::Result<u64> {
     let wanted = |binding: &&Binding| {
         filter.internal_address.is_none_or(|address| address == binding.inside.0)
