@@ -46,13 +46,21 @@ static __always_inline bool is_ungranted6(hook_ctx *ctx, const struct handover *
 	return !prefixes_granted(6) && is_ungranted(6, words[0], words[1]) && is_nowhere(bucket_at6(hash >> 40), hash);
 }
 
+/* To where DHCP servers listen: the slow path knows whether that is this host. */
+static __always_inline bool is_for_dhcp(const struct handover *h)
+{
+	__u16 be_dport = h->is.be_ports >> 16;
+
+	return h->is.proto == IPPROTO_UDP && be_dport == (h->is.wire == 4 ? bpf_htons(67) : bpf_htons(547));
+}
+
 static __always_inline int ungranted_path(hook_ctx *ctx)
 {
 	struct handover *h = handover_here();
 
 	if (!h)
 		return HOOK_DROP;
-	if (!(h->is.wire == 4 ? is_ungranted4(ctx, h) : is_ungranted6(ctx, h)))
+	if (is_for_dhcp(h) || !(h->is.wire == 4 ? is_ungranted4(ctx, h) : is_ungranted6(ctx, h)))
 		return GO(ADMIT);
 	__u32 zone = h->zone, segments = hook_segments(ctx);
 	struct screen_counters *zone_count = bpf_map_lookup_elem(&screen_counters, &zone);

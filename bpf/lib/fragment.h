@@ -240,4 +240,40 @@ static __noinline int fragment_remember(struct packet *p, __u32 verdict)
 	return verdict;
 }
 
+/* In place of the zone, of what this host sends: nothing arrives from there. */
+static __always_inline struct fragment_key *fragment_key_sent(const struct packet *p)
+{
+	struct fragment_key *key = fragment_key_here();
+
+	if (key) {
+		fragment_key_of(p, key);
+		key->zone = ZONE_HOST;
+	}
+	return key;
+}
+
+/*
+ * This host may not send the first fragment of a datagram, and so none behind it. It has its place as permitted ones
+ * do: who fills the table with refused ones shall not get what follows.
+ */
+static __always_inline int fragment_forbid(struct packet *p, __u32 reason)
+{
+	const struct fragment_key *key = p ? fragment_key_sent(p) : NULL;
+
+	if (!p || !key)
+		return 0;
+	__u64 tag = fragment_tag(key);
+	struct fragment_datagram *datagram = fragment_claim(tag, p->now, false);
+
+	if (!datagram)
+		return 0;
+	datagram->key = *key;
+	fragment_fill(datagram, p);
+	datagram->line_tag = 0;
+	datagram->follow = FRAGMENT_REFUSED;
+	datagram->reason = reason;
+	__sync_lock_test_and_set(&datagram->tag, tag);
+	return 1;
+}
+
 #endif

@@ -282,6 +282,17 @@ static __always_inline __u16 be_port_in(const struct packet *p, __u32 place)
 	return *(const __u16 *)((const void *)p + place);
 }
 
+/*
+ * RFC 6890 2.2.2: 192.0.0.0/24 is nobody's, but for what was assigned and may be forwarded: the /29 of IPv4 service
+ * continuity (RFC 7335), the anycast addresses of PCP and TURN (RFC 7723, RFC 8155).
+ */
+static __always_inline bool is_unassigned4(__u32 addr)
+{
+	__u32 host = addr & 0xff;
+
+	return (addr >> 8) == 0xc00000 && host >= 8 && host != 9 && host != 10;
+}
+
 /* The tuple that leaves here. */
 static __always_inline const struct flow_key4 *leaving4(const struct packet *p)
 {

@@ -211,30 +211,6 @@ __noinline int nat_binding_keeps(struct packet *p, __u32 side)
 	return be_port == binding->be_inside_port;
 }
 
-/* The source's binding under the rule that matched, to `out*`. */
-__noinline int nat_binding_recall(struct packet *p)
-{
-	struct nat_binding_key key ALIGNED_KEY = {.side = NAT_BINDING_INSIDE};
-
-	if (!p)
-		return BINDING_NONE;
-	p->nat_bindings[0] = 0;
-	nat_binding_endpoint(p, AS_SENT, SIDE_SOURCE, &key);
-	key.rule = p->nat_source;
-	__u32 handle = nat_binding_find(&key);
-	struct nat_binding *binding = nat_binding_at(handle);
-
-	if (!binding)
-		return BINDING_NONE;
-	if (binding->sessions >= binding->most)
-		return BINDING_REFUSED;
-	for (int i = 0; i < 4; i++)
-		p->nat_address[i] = binding->be_outside[p->family == 4 ? 3 : i];
-	nat_set(p, SIDE_SOURCE, binding->be_outside_port);
-	p->nat_bindings[0] = handle;
-	return BINDING_FOUND;
-}
-
 /* A record becomes this packet's if it is nobody's. */
 static __always_inline bool nat_binding_take(__u32 number)
 {
@@ -319,6 +295,51 @@ __noinline int nat_binding_end(__u32 handle)
 	atomic_add(&all->NAT_BINDINGS_LIVE, -1);
 	nat_binding_free(binding);
 	return 1;
+}
+
+/* Of the interface's address: the binding is of another one than the packet leaves by now. */
+static __always_inline bool nat_binding_is_elsewhere(struct packet *p, const struct nat_binding *binding)
+{
+	struct nat_pool *pool = nat_pool_at(p->nat_pool);
+	__u32 be_addr[4];
+
+	if (!pool || !(pool->flags & NAT_POOL_INTERFACE) || p->nat_hairpin || !nat_interface_address(p))
+		return false;
+	if (p->nat64 || p->family != 4) {
+		for (int i = 0; i < 4; i++)
+			be_addr[i] = p->nat_address[i];
+	} else {
+		nat64_map(p->nat_address[0], be_addr);
+	}
+	return !same_address(be_addr, binding->be_outside);
+}
+
+/* The source's binding under the rule that matched, to `out*`. */
+__noinline int nat_binding_recall(struct packet *p)
+{
+	struct nat_binding_key key ALIGNED_KEY = {.side = NAT_BINDING_INSIDE};
+
+	if (!p)
+		return BINDING_NONE;
+	p->nat_bindings[0] = 0;
+	nat_binding_endpoint(p, AS_SENT, SIDE_SOURCE, &key);
+	key.rule = p->nat_source;
+	__u32 handle = nat_binding_find(&key);
+	struct nat_binding *binding = nat_binding_at(handle);
+
+	if (!binding)
+		return BINDING_NONE;
+	if (nat_binding_is_elsewhere(p, binding)) {
+		nat_binding_end(handle);
+		return BINDING_NONE;
+	}
+	if (binding->sessions >= binding->most)
+		return BINDING_REFUSED;
+	for (int i = 0; i < 4; i++)
+		p->nat_address[i] = binding->be_outside[p->family == 4 ? 3 : i];
+	nat_set(p, SIDE_SOURCE, binding->be_outside_port);
+	p->nat_bindings[0] = handle;
+	return BINDING_FOUND;
 }
 
 static __always_inline void nat_binding_fill(struct nat_binding *binding, const struct packet *p,

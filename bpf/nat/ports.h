@@ -434,10 +434,17 @@ static __always_inline int nat_allocate(hook_ctx *ctx, struct packet *p, __u32 s
 		counts->exhausted++;
 	if (!(pool->flags & NAT_POOL_OVERFLOW))
 		return INSERT_EXHAUSTED;
-	if (counts)
-		counts->overflow++;
+	struct nat_pool *overflow = nat_pool_at(pool->overflow);
+
 	result = nat_take(ctx, p, session, pool->overflow);
-	return result == NAT_TAKEN ? INSERT_EXHAUSTED : result;
+	if (result == INSERTED && counts)
+		counts->overflow++;
+	if (result != NAT_TAKEN)
+		return result;
+	counts = overflow ? nat_pool_count(overflow->id) : NULL;
+	if (counts)
+		counts->exhausted++;
+	return INSERT_EXHAUSTED;
 }
 
 #endif

@@ -67,17 +67,18 @@ static __always_inline __u32 nat64_extract(const __u32 *be_addr, __u32 length)
 
 /*
  * RFC 6052 3.1: with the Well-Known Prefix no address may be translated that is not global. With any prefix, those
- * that no router forwards (RFC 1812 5.3.7) are refused.
+ * that no router forwards (RFC 1812 5.3.7, RFC 3927 2.7, RFC 6890) are refused.
  */
 static __always_inline bool nat64_bad_address(__u32 be_addr4, const __u32 *be_prefix, __u32 length)
 {
 	__u32 addr = bpf_ntohl(be_addr4);
 
-	if ((addr >> 24) == 0 || (addr >> 24) == 127 || (addr >> 28) >= 0xe)
+	if ((addr >> 24) == 0 || (addr >> 24) == 127 || (addr >> 28) >= 0xe || (addr >> 16) == 0xa9fe ||
+	    is_unassigned4(addr))
 		return true;
 	if (length != 96 || be_prefix[0] != bpf_htonl(0x0064ff9b) || be_prefix[1] || be_prefix[2])
 		return false;
-	return (addr >> 24) == 10 || (addr >> 20) == 0xac1 || (addr >> 16) == 0xc0a8 || (addr >> 16) == 0xa9fe ||
+	return (addr >> 24) == 10 || (addr >> 20) == 0xac1 || (addr >> 16) == 0xc0a8 ||
 	       (addr >> 22) == (0x64400000u >> 22);
 }
 

@@ -10,6 +10,7 @@
 #include "nat/rewrite.h"
 #include "stage/create.h"
 #include "stage/entry.h"
+#include "stage/fragment.h"
 #include "stage/gate.h"
 #include "stage/session.h"
 
@@ -87,12 +88,34 @@ static __noinline int egress_is_taken(struct packet *p)
 	return nat64_other_index_has(p);
 }
 
+/* Without the grant; the rest of a datagram has no ports to be asked by, and goes the way of its first fragment. */
+static __noinline int egress_refuse(struct packet *p)
+{
+	if (p && (p->flags & P_FRAGMENT))
+		fragment_forbid(p, REASON_EGRESS_GRANT);
+	return DROP(EGRESS_GRANT);
+}
+
+/* Only refused datagrams are remembered. */
+static __noinline int egress_later(struct packet *p)
+{
+	if (!p || !fragment_key_sent(p))
+		return CONTINUE;
+	int verdict = fragment_follow(p);
+
+	return verdict == DROP(EGRESS_GRANT) ? verdict : CONTINUE;
+}
+
 static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
 {
 	if (!p)
 		return DROP(EGRESS_TABLE_FULL);
 	int verdict = p->ethertype == ETH_P_IP ? parse_ipv4(ctx, p) : parse_ipv6(ctx, p);
 
+	bool gated = (config.stage_mask & STAGE_BIT(GATE)) && demands_grants(p->from_zone);
+
+	if (verdict == CONTINUE && gated && (p->flags & P_LATER))
+		return egress_later(p);
 	/* what the host sends is the host's affair: odd packets leave unrecorded, their answers find no session */
 	if (verdict != CONTINUE || (p->flags & (P_MULTICAST | P_LATER | P_TINY)))
 		return CONTINUE;
@@ -111,7 +134,7 @@ static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
 	}
 	if (own) {
 		if (check_grant(p) != CONTINUE)
-			return DROP(EGRESS_GRANT);
+			return egress_refuse(p);
 		verdict = egress_follow(ctx, p, own);
 		if (verdict != CONTINUE)
 			return verdict;
@@ -120,8 +143,8 @@ static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
 			return DROP(EGRESS_REWRITE);
 		return CONTINUE;
 	}
-	if ((config.stage_mask & STAGE_BIT(GATE)) && demands_grants(p->from_zone) && gate_first(p, 1) != CONTINUE)
-		return DROP(EGRESS_GRANT);
+	if (gated && gate_first(p, 1) != CONTINUE)
+		return egress_refuse(p);
 	if (!egress_opens(ctx, p))
 		return CONTINUE;
 	if (p->proto == IPPROTO_TCP)

@@ -89,17 +89,6 @@ static __always_inline int parse_first(hook_ctx *ctx, struct packet *p)
 	return CONTINUE;
 }
 
-/*
- * RFC 6890 2.2.2: 192.0.0.0/24 is nobody's, but for what was assigned and may be forwarded: the /29 of IPv4 service
- * continuity (RFC 7335), the anycast addresses of PCP and TURN (RFC 7723, RFC 8155).
- */
-static __always_inline bool is_unassigned4(__u32 addr)
-{
-	__u32 host = addr & 0xff;
-
-	return (addr >> 8) == 0xc00000 && host >= 8 && host != 9 && host != 10;
-}
-
 /* RFC 1812 5.3.7, RFC 6890: sources nobody may answer to, destinations nobody may forward to. */
 static __always_inline bool bad_addresses4(__u32 saddr, __u32 daddr)
 {

@@ -13,6 +13,7 @@
 #include "nat64/translate.h"
 #include "nat/rewrite.h"
 #include "lib/rewrite.h"
+#include "stage/create.h"
 #include "stage/fanout.h"
 #include "stage/gate.h"
 #include "stage/route.h"
@@ -186,6 +187,9 @@ static __always_inline int exit_packet(hook_ctx *ctx, struct packet *p, int verd
 
 	if (p->flags & P_FIRST)
 		verdict = fragment_remember(p, verdict);
+	/* no piece of its datagram will leave, and nothing else has made the session */
+	if ((p->flags & P_CREATED) && verdict == DROP(FRAGMENT_TABLE_FULL))
+		flow_withdraw(p);
 	if (verdict & VERDICT_DROP) {
 		if (has_receiver)
 			fanout_dropped(p, REASON_OF(verdict));

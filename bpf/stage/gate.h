@@ -191,6 +191,15 @@ static __always_inline int gate_again(struct packet *p, __u32 answers)
 	return gate_refuse(p, service ? REASON_GATE_NO_GRANT : REASON_GATE_NO_SERVICE, service);
 }
 
+/*
+ * A client asks the server that it has its lease of without a broadcast (RFC 2131 4.4.5, RFC 8415 18.2); that
+ * host-inbound-traffic lets it in has been seen. What is translated may be for another port.
+ */
+static __always_inline bool is_lease_request(const struct packet *p)
+{
+	return (p->flags & P_LOCAL) && !(p->flags & P_TRANSLATED) && is_dhcp_request(p);
+}
+
 static __always_inline int stage_gate(hook_ctx *ctx, struct packet *p)
 {
 	if ((p->flags & (P_KNOWN | P_RELATED)) || is_decided(p))
@@ -198,7 +207,7 @@ static __always_inline int stage_gate(hook_ctx *ctx, struct packet *p)
 	__u32 pair = pair_of(p);
 	bool asks = demands_grants(pair / MAX_ZONES), answers = demands_grants(pair % MAX_ZONES);
 
-	if (!asks && !answers)
+	if ((!asks && !answers) || is_lease_request(p))
 		return CONTINUE;
 	return p->flags & P_REEVALUATE ? gate_again(p, !asks) : gate_first(p, !asks);
 }

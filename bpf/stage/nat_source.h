@@ -123,7 +123,10 @@ static __always_inline int nat_source(struct packet *p)
 	struct nat_rule *rule = found < 0 ? NULL : nat_rule_at(found);
 
 	if (p->flags & P_REEVALUATE) {
-		if (!nat_source_is_kept(p, rule) && !(nat_is_persistent() && nat_binding_keeps(p, SIDE_SOURCE)))
+		/* an interface's address is that of the one the session leaves by, bound or not */
+		bool bound = nat_is_persistent() && !(rule && rule->kind == NAT_INTERFACE);
+
+		if (!nat_source_is_kept(p, rule) && !(bound && nat_binding_keeps(p, SIDE_SOURCE)))
 			return DROP(NAT_CHANGED);
 		p->nat_source = rule && rule->kind != NAT_OFF ? rule->id : 0;
 		return CONTINUE;

@@ -4,11 +4,12 @@
 //! A grant ends with one store to its record. The index is tidied afterwards, and a record is given away again with
 //! another handle, so nothing that remembers the old one (a session, a key that is still in the index) fits the new.
 
+mod admission;
 mod index;
 mod kinds;
 mod sources;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,9 +25,10 @@ use crate::mmap::Array;
 use crate::records::{address_words, mapped};
 use crate::state::State;
 
+use admission::Leaving;
 use index::Index;
-pub use kinds::{Ended, Given, GrantKey, GrantRecord, GrantSpec, GrantTotals, Pick, Reconciled};
-use kinds::{digest, ended, family, is_configured, is_prefix, key_of, lifetime, mark_of};
+pub use kinds::{Ended, Former, Given, GrantKey, GrantRecord, GrantSpec, GrantTotals, Pick, Reconciled};
+use kinds::{digest, ended, family, is_configured, key_of, lifetime, mark_of};
 use sources::Sources;
 
 /// What can be known from the records, kept for speed.
@@ -161,7 +163,7 @@ impl Grants {
         let over: Vec<(u32, Ended)> = over.into_iter().collect();
         book.untold.extend(self.ended_records(&over, now));
         self.end(book, &over);
-        if let Err(refused) = self.check(book, specs) {
+        if let Err(refused) = self.check(book, specs, &Leaving::default()) {
             if matches!(refused, Refused::Full { .. }) {
                 self.totals.refused_full.fetch_add(specs.len() as u64, Ordering::Relaxed);
             }
@@ -182,17 +184,18 @@ impl Grants {
                 let kept = known.or_else(|| book.ended.get(&spec.key).copied());
                 let whose = kept.map_or((origin, 0), |index| self.whose(index, origin));
                 let index = known.unwrap_or_else(|| book.take(&spec.key));
+                let renewed = known.map(|index| Former::of(&self.records.read(index), now));
                 let handle = self.write(index, spec, whose, known.is_some(), now);
                 if known.is_none() {
                     book.live.insert(spec.key, index);
                     self.sources.add(&spec.key);
                     fresh.push((spec.key, handle));
                 }
-                Given { handle, renewed: known.is_some() }
+                Given { handle, renewed }
             })
             .collect();
         if let Some(missing) = fresh.iter().position(|(key, handle)| !self.index.insert(key, *handle)) {
-            return self.take_back(book, &fresh, missing);
+            return self.take_back(book, &given, missing);
         }
         self.totals.given.fetch_add(fresh.len() as u64, Ordering::Relaxed);
         self.totals.renewed.fetch_add((given.len() - fresh.len()) as u64, Ordering::Relaxed);
@@ -203,64 +206,13 @@ impl Grants {
     fn take_back(
         &self,
         book: &mut Book,
-        fresh: &[(GrantKey, u32)],
+        given: &[Given],
         placed: usize,
     ) -> Result<std::result::Result<Vec<Given>, Refused>> {
-        let list: Vec<(u32, Ended)> =
-            fresh.iter().map(|(_, handle)| (handle & sluice_abi::GRANT_INDEX_MASK, Ended::Revoked)).collect();
-        self.undo(book, &list);
-        self.totals.refused_full.fetch_add(fresh.len() as u64, Ordering::Relaxed);
-        Ok(Err(Refused::Full { wanted: fresh.len(), room: placed, capacity: self.capacity }))
-    }
-
-    fn check(&self, book: &Book, specs: &[GrantSpec]) -> std::result::Result<(), Refused> {
-        let mut wanted = std::collections::HashSet::with_capacity(specs.len());
-        let mut lengths = book.lengths.clone();
-        for GrantSpec { key, user, .. } in specs {
-            let GrantKey { source, length, .. } = *key;
-            if user.is_empty()
-                || user.len() >= GRANT_LABEL_BYTES as usize
-                || user.chars().any(char::is_control)
-            {
-                return Err(Refused::User { user: user.clone() });
-            }
-            if !is_prefix(source, length) {
-                return Err(Refused::Prefix { address: source, length });
-            }
-            // one of the configuration that has ended is still whose it was
-            let holder = book.live.get(key).or_else(|| book.ended.get(key));
-            if let Some(index) = holder.filter(|index| self.user(**index) != *user) {
-                let user = self.user(*index);
-                return Err(match is_configured(&self.records.read(*index)) {
-                    true => Refused::Configured { address: source, length, user },
-                    false => Refused::Taken { address: source, length, user },
-                });
-            }
-            match book.live.get(key) {
-                Some(_) => {}
-                // two of one list for the same: the second one would be somebody else's, or a renewal of nothing
-                None if !wanted.insert(*key) => {
-                    return Err(Refused::Taken { address: source, length, user: user.clone() });
-                }
-                None if !key.is_host() => {
-                    lengths[family(source)].entry(length).or_insert(0);
-                }
-                None => {}
-            }
-        }
-        if let Some((length, _)) = lengths
-            .iter()
-            .filter(|of| of.len() > GRANT_LENGTHS as usize)
-            .find_map(|of| of.iter().find(|(_, count)| **count == 0))
-        {
-            return Err(Refused::Lengths { length: *length });
-        }
-        let room = book.free.len() + (self.capacity + 1 - book.fresh) as usize;
-        let reused = wanted.iter().filter(|key| book.ended.contains_key(key)).count();
-        if wanted.len() - reused > room {
-            return Err(Refused::Full { wanted: wanted.len(), room, capacity: self.capacity });
-        }
-        Ok(())
+        self.undo(book, given);
+        let wanted = given.iter().filter(|given| given.renewed.is_none()).count();
+        self.totals.refused_full.fetch_add(wanted as u64, Ordering::Relaxed);
+        Ok(Err(Refused::Full { wanted, room: placed, capacity: self.capacity }))
     }
 
     /// Origin and `asked` of a record that is given once more. What an operator gives stays the configuration's own
@@ -390,16 +342,11 @@ impl Grants {
         Ok(records)
     }
 
-    /// Takes back what was given and could not be written down. What the configuration gave may come again.
-    pub fn withdraw(&self, handles: impl Iterator<Item = u32>) {
+    /// Takes back what was given and could not be written down: what is new ends, what was renewed is what it was. What the
+    /// configuration gave may come again.
+    pub fn withdraw(&self, given: &[Given]) {
         let mut book = self.book();
-        let index_of = |handle: u32| {
-            let index = handle & sluice_abi::GRANT_INDEX_MASK;
-            let live = (1..book.fresh).contains(&index) && self.records.read(index).handle == handle;
-            live.then_some((index, Ended::Revoked))
-        };
-        let list: Vec<(u32, Ended)> = handles.filter_map(index_of).collect();
-        self.undo(&mut book, &list);
+        self.undo(&mut book, given);
     }
 
     /// What ended on the way to something else since this was asked last: by itself, where it was to be given again, and
@@ -476,15 +423,38 @@ impl Grants {
         self.store_lengths(book);
     }
 
-    /// Ends grants as if they had not been given: those of the configuration may be given again.
-    fn undo(&self, book: &mut Book, list: &[(u32, Ended)]) {
-        self.end(book, list);
-        for (index, _) in list {
+    /// As if they had not been given: those of the configuration may be given again.
+    fn undo(&self, book: &mut Book, given: &[Given]) {
+        let mut new = vec![];
+        // a list may renew one twice: the first one's is what it was
+        for Given { handle, renewed } in given.iter().rev() {
+            let index = handle & sluice_abi::GRANT_INDEX_MASK;
+            let live = (1..book.fresh).contains(&index) && self.records.read(index).handle == *handle;
+            match renewed {
+                _ if !live => {}
+                None => new.push((index, Ended::Revoked)),
+                Some(former) => self.restore(index, former),
+            }
+        }
+        self.end(book, &new);
+        for (index, _) in &new {
             let record = self.records.read(*index);
             if u32::from(record.origin) == GRANT_BY_CONFIGURATION {
                 self.forget_end(book, &key_of(&record));
             }
         }
+    }
+
+    /// What a renewal has changed becomes what it was. Where packets came since, the last of them stays the last use.
+    fn restore(&self, index: u32, former: &Former) {
+        let last_use = self.records.long(index, offset_of!(Grant, last_use));
+        // programs write it, too: whoever was faster is right
+        let _ = last_use.compare_exchange(former.at, former.last_use, Ordering::Relaxed, Ordering::Relaxed);
+        self.records.half(index, offset_of!(Grant, asked)).store(former.asked, Ordering::Relaxed);
+        self.records.byte(index, offset_of!(Grant, origin)).store(former.origin, Ordering::Release);
+        self.records.word(index, offset_of!(Grant, idle)).store(former.idle, Ordering::Relaxed);
+        self.records.long(index, offset_of!(Grant, created)).store(former.created, Ordering::Relaxed);
+        self.records.long(index, offset_of!(Grant, deadline)).store(former.deadline, Ordering::Release);
     }
 
     fn forget_end(&self, book: &mut Book, key: &GrantKey) {
@@ -494,13 +464,25 @@ impl Grants {
         }
     }
 
-    /// Makes the configuration's grants what it says. One that has ended stays so until it is changed or taken out.
-    pub fn reconcile(
+    /// What a commit with these grants and services would be refused for; nothing is changed.
+    pub fn rehearse(
         &self,
         wanted: &[GrantSpec],
+        services: &HashSet<u16>,
         now: u64,
-    ) -> Result<std::result::Result<Reconciled, Refused>> {
-        let mut book = self.book();
+    ) -> std::result::Result<(), Refused> {
+        let book = self.book();
+        let change = self.change(&book, wanted, now);
+        let gone = book.live.iter().filter(|(key, _)| !services.contains(&key.service));
+        let ended = change.new.iter().filter_map(|spec| self.over(&book, &spec.key, now));
+        let live = change.over.iter().map(|(index, _)| *index);
+        let live = live.chain(gone.map(|(_, index)| *index)).chain(ended.map(|(index, _)| index));
+        let keys = live.map(|index| key_of(&self.records.read(index))).chain(change.gone.iter().copied());
+        self.check(&book, &change.new, &Leaving(keys.collect()))
+    }
+
+    /// Which of the configuration's grants end, which ends are forgotten, and what is new.
+    fn change(&self, book: &Book, wanted: &[GrantSpec], now: u64) -> Change {
         let by_key: HashMap<GrantKey, &GrantSpec> = wanted.iter().map(|spec| (spec.key, spec)).collect();
         let own = |index: u32| is_configured(&self.records.read(index));
         let stands = |key: &GrantKey, index: u32| by_key.get(key).is_some_and(|spec| self.is_as(index, spec));
@@ -510,28 +492,45 @@ impl Grants {
             .filter(|(key, index)| own(**index) && !stands(key, **index))
             .map(|(_, index)| (*index, ended(&self.records.read(*index), now).unwrap_or(Ended::Revoked)))
             .collect();
-        let gone: Vec<GrantKey> =
+        let gone: HashSet<GrantKey> =
             book.ended.iter().filter(|(key, index)| !stands(key, **index)).map(|(key, _)| *key).collect();
-        let mut done = Reconciled { ended: self.ended_records(&over, now), given: vec![] };
+        let ends: HashSet<u32> = over.iter().map(|(index, _)| *index).collect();
+        let is_ended = |key: &GrantKey| book.ended.contains_key(key) && !gone.contains(key);
+        let has =
+            |key: &GrantKey| book.live.get(key).is_some_and(|index| own(*index) && !ends.contains(index));
+        let new = wanted.iter().filter(|spec| !is_ended(&spec.key) && !has(&spec.key)).cloned().collect();
+        Change { over, gone, new }
+    }
+
+    /// Makes the configuration's grants what it says. One that has ended stays so until it is changed or taken out. Those
+    /// that cannot be given are left out, and named.
+    pub fn reconcile(
+        &self,
+        wanted: &[GrantSpec],
+        now: u64,
+    ) -> Result<std::result::Result<Reconciled, Refused>> {
+        let mut book = self.book();
+        let Change { over, gone, new } = self.change(&book, wanted, now);
+        let mut done = Reconciled { ended: self.ended_records(&over, now), ..Reconciled::default() };
         self.end(&mut book, &over);
         let freed = over.iter().map(|(index, _)| key_of(&self.records.read(*index)));
         for key in gone.into_iter().chain(freed) {
             self.forget_end(&mut book, &key);
         }
-        let new: Vec<GrantSpec> = wanted
-            .iter()
-            .filter(|spec| !book.ended.contains_key(&spec.key))
-            .filter(|spec| book.live.get(&spec.key).is_none_or(|index| !own(*index)))
-            .cloned()
-            .collect();
+        let late: BTreeMap<u32, Ended> =
+            new.iter().filter_map(|spec| self.over(&book, &spec.key, now)).collect();
+        let late: HashSet<GrantKey> = late.keys().map(|index| key_of(&self.records.read(*index))).collect();
+        let (new, refused) = self.fitting(&book, &new, &Leaving(late));
+        done.refused = refused;
         match self.give_with(&mut book, &new, GRANT_BY_CONFIGURATION, now)? {
             Err(refused) => {
                 book.untold.append(&mut done.ended);
                 return Ok(Err(refused));
             }
-            Ok(_) => {
+            Ok(given) => {
                 let records = new.iter().filter_map(|spec| book.live.get(&spec.key));
                 done.given = records.map(|index| self.record(*index, now)).collect();
+                done.handed = given;
             }
         }
         Ok(Ok(done))
@@ -564,6 +563,13 @@ impl Grants {
             self.lengths.long(0, offset).store(word, Ordering::Release);
         }
     }
+}
+
+/// What a configuration changes of its own grants.
+struct Change {
+    over: Vec<(u32, Ended)>,
+    gone: HashSet<GrantKey>,
+    new: Vec<GrantSpec>,
 }
 
 impl Book {

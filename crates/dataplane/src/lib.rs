@@ -79,7 +79,7 @@ pub use local::LocalKind;
 pub use memory::MapMemory;
 pub use nexthops::NexthopEntry;
 pub use objects::ObjectKind;
-pub use oversize::Oversize;
+pub use oversize::{Oversize, Unfit};
 pub use programs::Program;
 pub use rules::RuleTables;
 pub use sessions::{Direction, Family, Session, SessionId, Tuple};

@@ -30,6 +30,15 @@ pub struct Oversize {
     packet: Vec<u8>,
 }
 
+/// Why a packet is not fragmented.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unfit {
+    /// It has waited for more than a second.
+    Late,
+    /// Its fragments would end beyond the longest datagram, or it is none.
+    Malformed,
+}
+
 impl Oversize {
     fn read(bytes: &[u8]) -> Option<(Oversize, u32)> {
         let (raw, rest) = sluice_abi::Oversize::read_from_prefix(bytes).ok()?;
@@ -97,14 +106,16 @@ fn complete(packet: &mut [u8]) {
 
 impl Dataplane {
     /// Hands over packets that are to be fragmented as they come, until `go_on` says no; one reader at a time.
-    pub fn watch_oversize(&self, go_on: impl Fn() -> bool, mut take: impl FnMut(Oversize)) -> Result<()> {
+    pub fn watch_oversize(
+        &self,
+        go_on: impl Fn() -> bool,
+        mut take: impl FnMut(std::result::Result<Oversize, Unfit>),
+    ) -> Result<()> {
         let stale = STALE_S as u32 * self.hz();
         self.watch_ring("oversize", "packets to fragment", Duration::ZERO, go_on, |bytes| {
-            let Some((oversize, when)) = Oversize::read(bytes) else { return };
+            let Some((oversize, when)) = Oversize::read(bytes) else { return take(Err(Unfit::Malformed)) };
             let now = self.now_jiffies().map_or(when, |now| now as u32);
-            if now.wrapping_sub(when) <= stale {
-                take(oversize);
-            }
+            take(if now.wrapping_sub(when) <= stale { Ok(oversize) } else { Err(Unfit::Late) });
         })
     }
 }

@@ -120,10 +120,49 @@ fn what_ends_on_the_way_to_something_else_is_told() {
     };
     assert_eq!(ends(&dataplane), [(spec(1, None).key, Some(Ended::Expired))]);
     assert_eq!(ends(&dataplane), []);
-    commit(&dataplane, &[spec(2, None)], later);
-    let refused = dataplane.grants().reconcile(&[spec(2, Some(5)), spec(3, None)], later).unwrap();
-    assert!(matches!(refused, Err(Refused::Taken { .. })), "{refused:?}");
-    assert_eq!(ends(&dataplane), [(spec(2, None).key, Some(Ended::Revoked))]);
+}
+
+#[test]
+fn what_another_has_is_left_out_of_a_commit_alone() {
+    let pin = Pin::new();
+    let dataplane = pin.open(SMALL);
+    let now = dataplane.now_jiffies().unwrap();
+    give(&dataplane, &[of_bob(3)], now);
+    commit(&dataplane, &[spec(2, None)], now);
+    let wanted = [spec(2, Some(5)), spec(3, None), spec(4, None)];
+    let refused = dataplane.grants().rehearse(&wanted, &[3].into(), now);
+    assert!(matches!(&refused, Err(Refused::Taken { user, .. }) if user == "bob"), "{refused:?}");
+    assert_eq!(limit(&dataplane, 2, now), Some(None), "what is only asked changes nothing");
+    let done = commit(&dataplane, &wanted, now);
+    assert!(matches!(&done.refused[..], [Refused::Taken { user, .. }] if user == "bob"), "{done:?}");
+    assert_eq!((done.ended.len(), done.given.len()), (1, 2), "{done:?}");
+    assert_eq!((limit(&dataplane, 2, now), limit(&dataplane, 4, now)), (Some(Some(5)), Some(None)));
+    assert_eq!(dataplane.grants().rehearse(&wanted[..1], &[3].into(), now), Ok(()));
+    assert_eq!(
+        dataplane.grants().rehearse(&wanted, &[].into(), now),
+        Ok(()),
+        "its service goes, and it with it"
+    );
+}
+
+#[test]
+fn a_renewal_that_is_taken_back_leaves_what_was_there() {
+    let pin = Pin::new();
+    let dataplane = pin.open(SMALL);
+    let grants = dataplane.grants();
+    let now = dataplane.now_jiffies().unwrap();
+    let later = now + u64::from(dataplane.hz());
+    commit(&dataplane, &[spec(1, Some(600))], now);
+    let idle = |host| GrantSpec { idle_s: Some(50), ..spec(host, Some(700)) };
+    give(&dataplane, &[idle(2)], now);
+    let before = [1, 2].map(|host| grants.find(&spec(host, None).key, later).unwrap());
+    let asked = [spec(1, Some(60)), spec(2, None), spec(2, Some(9)), spec(3, None)];
+    let given = grants.give(&asked, later).unwrap().unwrap();
+    grants.withdraw(&given);
+    assert_eq!([1, 2].map(|host| grants.find(&spec(host, None).key, later).unwrap()), before);
+    assert_eq!(grants.live(), 2);
+    let done = commit(&dataplane, &[spec(1, Some(600))], later);
+    assert!(done.given.is_empty() && done.ended.is_empty(), "it is the configuration's as before: {done:?}");
 }
 
 #[test]
@@ -135,7 +174,7 @@ fn what_the_configuration_gave_and_was_withdrawn_comes_again() {
     for _ in 0..2 {
         let done = commit(&dataplane, &wanted, now);
         assert_eq!(done.given.len(), 2);
-        dataplane.grants().withdraw(done.given.iter().map(|record| record.handle));
+        dataplane.grants().withdraw(&done.handed);
         assert_eq!(dataplane.grants().live(), 0);
     }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::dhcp::{DhcpClient, Dhcpv6Client};
 
-pub use crate::gate::{Gate, GateGrant, GateService};
+pub use crate::gate::{Gate, GateGrant, GateService, MAX_IDLE_S};
 pub use crate::log::{
     Chosen, FACILITIES, LogFile, LogStream, LogTransport, MessageFile, MessageHost, SecurityLog, SystemLog,
 };

@@ -4,6 +4,9 @@ use serde::Serialize;
 
 use crate::values::{Prefix, Service};
 
+/// Most seconds of `idle-timeout`: the data plane has 32 bits for their ticks, of which the kernel makes up to a thousand a second.
+pub const MAX_IDLE_S: u32 = u32::MAX / 1000;
+
 /// All of `services gate`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
 pub struct Gate {

@@ -93,6 +93,7 @@ fn bounds(hook: Hook) {
         (FIRST, "drop fragment_table_full new policy trust>untrust/out"),
         (LATER, "drop fragment_no_first"),
     ]);
+    assert_eq!(bed.gateway.dataplane.sessions().count(), 0, "no session of what did not leave");
     bed.run(&[(DENIED, "drop policy_deny policy trust>untrust/no-telnet")]);
 
     // refused datagrams give way

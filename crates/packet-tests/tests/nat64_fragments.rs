@@ -155,7 +155,7 @@ impl Bench {
     fn oversize(&self) -> Vec<Oversize> {
         let (mut waiting, turns) = (Vec::new(), Cell::new(0));
         let once = || turns.replace(1) == 0;
-        self.gateway.dataplane.watch_oversize(once, |packet| waiting.push(packet)).unwrap();
+        self.gateway.dataplane.watch_oversize(once, |packet| waiting.extend(packet.ok())).unwrap();
         waiting
     }
 }

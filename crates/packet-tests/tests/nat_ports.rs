@@ -166,6 +166,30 @@ fn commits_free_ports() {
     });
 }
 
+/// A pool that has nothing counts so, and what the overflow pool had in its place; that one counts what it had not.
+#[test]
+fn pools_count_what_they_had_not() {
+    in_thread(|| {
+        let mut bench = Bench::new(Hook::Xdp);
+        let pools = [
+            "set security nat source pool tiny port range 6000 to 6000",
+            "set security nat source pool tiny overflow-pool other",
+            "set security nat source pool other address 198.51.100.2/32",
+            "set security nat source pool other port range 6000 to 6000",
+        ];
+        bench.gateway.commit(&format!("{CONFIG}{}\n", pools.join("\n"))).unwrap();
+        let given: Vec<bool> = (0..4).map(|n| bench.open(1000 + n).is_some()).collect();
+        assert_eq!(given, [true, true, false, false]);
+        let counted = |name: &str| {
+            let pools = &bench.gateway.plan.nat.pools;
+            let (id, _) = pools.iter().find(|(_, pool)| pool.name.as_deref() == Some(name)).unwrap();
+            let counts = bench.gateway.dataplane.nat_pool_counters(&[*id as u16]).unwrap();
+            (counts[0].exhausted, counts[0].overflow)
+        };
+        assert_eq!([counted("tiny"), counted("other")], [(3, 1), (2, 0)]);
+    });
+}
+
 /// Ports of this host's own sockets are not given to others, as long as it has them.
 fn sockets_keep_their_ports(hook: Hook) {
     let mut bench = Bench::new(hook);

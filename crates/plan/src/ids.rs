@@ -189,6 +189,11 @@ impl Pool {
         }
     }
 
+    /// Ids of names that left rest as if they had left in `generation`.
+    pub fn rest_on(&mut self, generation: u32) {
+        self.retired.values_mut().for_each(|retired| retired.generation = generation);
+    }
+
     /// Frees ids that have not rested, the oldest first, until `held` names fit.
     fn lend(&mut self, held: usize) {
         let ids = (self.last - self.first + 1) as usize;
@@ -267,6 +272,17 @@ mod tests {
         let refused = p.clone().assign_rested(["b", "c", "d"], 3).unwrap_err();
         assert_eq!(refused, Exhausted { wanted: 3, ids: 3, quarantined: 1 });
         assert_eq!(p.assign_rested(["b", "c", "d"], 4).unwrap()["d"], 2);
+    }
+
+    #[test]
+    fn what_rests_on_waits_as_if_it_had_left_then() {
+        let mut p = pool();
+        p.assign(["a", "b", "c"], 1).unwrap();
+        p.assign(["b", "c"], 2).unwrap();
+        p.rest_on(3);
+        assert!(p.clone().assign_rested(["b", "c", "d"], 4).is_err());
+        assert_eq!(p.clone().assign_rested(["b", "c", "d"], 5).unwrap()["d"], 2);
+        assert_eq!(p.assign_rested(["a", "b", "c"], 4).unwrap()["a"], 2);
     }
 
     /// Whatever was committed before, and how often: as many names as there are ids fit.

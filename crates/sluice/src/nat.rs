@@ -131,7 +131,13 @@ pub fn report(what: &What, nat: &NatView) -> String {
         }
         What::Static { part: Rules::Summary } => summary(&mut out, nat, "static"),
         What::Static { part: Rules::Rule { name } } => rules(&mut out, nat, "static", name.as_deref()),
-        What::Nat64 { part: Rules::Summary } => summary(&mut out, nat, "nat64"),
+        What::Nat64 { part: Rules::Summary } => {
+            summary(&mut out, nat, "nat64");
+            let lost = nat.unfragmented;
+            let [late, malformed, busy, refused] = [lost.late, lost.malformed, lost.busy, lost.refused];
+            let counts = format!("{late} late, {malformed} malformed, {busy} busy, {refused} refused");
+            line(&mut out, format_args!("Packets that did not leave in fragments: {counts}"));
+        }
         What::Nat64 { part: Rules::Rule { name } } => rules(&mut out, nat, "nat64", name.as_deref()),
         What::Proxy => {
             let rows = nat.proxied.iter().map(|p| vec![p.interface.clone(), p.addresses.clone()]);

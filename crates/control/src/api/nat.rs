@@ -22,6 +22,22 @@ pub struct NatView {
     /// Most there may be.
     #[serde(default)]
     pub bindings_limit: u32,
+    /// NAT64's packets that were to be fragmented.
+    #[serde(default)]
+    pub unfragmented: NatUnfragmentedView,
+}
+
+/// Packets that NAT64 was to fragment and that did not leave whole, since the daemon started.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
+pub struct NatUnfragmentedView {
+    /// They waited for more than a second.
+    pub late: u64,
+    /// They would end beyond the longest datagram.
+    pub malformed: u64,
+    /// The queue of the device they leave by was full.
+    pub busy: u64,
+    /// The kernel refused them: the device is gone or down.
+    pub refused: u64,
 }
 
 /// The table of persistent-nat.

@@ -6,6 +6,7 @@ use std::time::Instant;
 use sluice_dataplane::Dataplane;
 
 use crate::commit::record::Record;
+use crate::events::oversize::Unfragmented;
 use crate::functions::dhcp::clients::Clients;
 use crate::functions::frr::Frr;
 use crate::functions::gate::audit::Audit;
@@ -35,6 +36,8 @@ pub struct Shared {
     /// Links that this router is advertised on.
     pub advertised: Advertised,
     pub dhcp_server: DhcpServerState,
+    /// What NAT64 was to fragment and has not.
+    pub unfragmented: Unfragmented,
     /// Of units whose addresses servers give.
     pub dhcp: Arc<Clients>,
     audit: Arc<Audit>,
@@ -70,6 +73,7 @@ impl Shared {
             frr,
             advertised: Advertised::default(),
             dhcp_server: DhcpServerState::default(),
+            unfragmented: Unfragmented::default(),
             dhcp,
             audit,
             active: RwLock::new(Arc::new(active)),

@@ -51,6 +51,13 @@ fn translation(page: &mut Page, nat: &NatView) {
     page.family("sluice_nat_bindings", Gauge, "Bindings of persistent-nat").sample(&[], nat.bindings);
     page.family("sluice_nat_bindings_limit", Gauge, "Bindings that there is room for")
         .sample(&[], nat.bindings_limit);
+    let help = "Packets that NAT64 was to fragment and that did not leave whole";
+    let lost = nat.unfragmented;
+    page.family("sluice_nat64_unfragmented_total", Counter, help)
+        .sample(&[("reason", "late")], lost.late)
+        .sample(&[("reason", "malformed")], lost.malformed)
+        .sample(&[("reason", "busy")], lost.busy)
+        .sample(&[("reason", "refused")], lost.refused);
     for (name, kind, help, field) in NAT_POOLS {
         let family = page.family(name, kind, help);
         for pool in &nat.pools {
@@ -195,6 +202,7 @@ mod tests {
     use sluice_metrics::judge;
 
     use super::*;
+    use crate::api::nat::NatUnfragmentedView;
     use crate::api::{Counters, Equation, Equations, SessionCounts};
 
     /// Each of its counters has another value.
@@ -285,6 +293,7 @@ mod tests {
             pools: vec![pool],
             bindings: 70,
             bindings_limit: 71,
+            unfragmented: NatUnfragmentedView { late: 72, malformed: 73, busy: 74, refused: 75 },
             ..Default::default()
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 
 use sluice_language::Ranges;
 use sluice_language::nat::{
@@ -12,12 +13,20 @@ use sluice_plan::classifier::{Lookup, Subject};
 use sluice_plan::nat::{Kind, Question, rule_key, translate};
 
 use crate::api::nat::{
-    NatMatchView, NatPoolView, NatProxyView, NatQuery, NatRuleView, NatTargetView, NatView,
+    NatMatchView, NatPoolView, NatProxyView, NatQuery, NatRuleView, NatTargetView, NatUnfragmentedView,
+    NatView,
 };
 use crate::api::protocol;
 use crate::commit::Shared;
+use crate::events::oversize::Unfragmented;
 use crate::state::active::Active;
 use crate::state::error::AskError;
+
+fn unfragmented(counts: &Unfragmented) -> NatUnfragmentedView {
+    let [late, malformed, busy, refused] = [&counts.late, &counts.malformed, &counts.busy, &counts.refused]
+        .map(|count| count.load(Ordering::Relaxed));
+    NatUnfragmentedView { late, malformed, busy, refused }
+}
 
 pub fn view(shared: &Shared) -> Result<NatView, AskError> {
     let active = shared.active();
@@ -58,6 +67,7 @@ pub fn view(shared: &Shared) -> Result<NatView, AskError> {
         proxied: proxied.collect(),
         bindings: shared.dataplane.binding_count(),
         bindings_limit: shared.dataplane.sizes().bindings,
+        unfragmented: unfragmented(&shared.unfragmented),
     })
 }
 

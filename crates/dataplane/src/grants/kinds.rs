@@ -7,6 +7,7 @@ use sluice_abi::{
     GRANT_BY_OPERATOR, GRANT_FOREVER, GRANT_WAS_EXPIRED, GRANT_WAS_IDLE, GRANT_WAS_REVOKED, Grant,
 };
 
+use crate::error::Refused;
 use crate::records::words_address;
 
 /// What a grant is for: source and service.
@@ -97,8 +98,28 @@ pub enum Pick {
 pub struct Given {
     /// Names the grant from now on.
     pub handle: u32,
-    /// It was there already and got these limits, counted from now.
-    pub renewed: bool,
+    /// It was there already, as this, and got these limits, counted from now.
+    pub renewed: Option<Former>,
+}
+
+/// What a renewal has changed, for taking it back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Former {
+    pub(super) deadline: u64,
+    pub(super) created: u64,
+    pub(super) last_use: u64,
+    pub(super) idle: u32,
+    pub(super) origin: u8,
+    pub(super) asked: u16,
+    /// When it was renewed, which is its last use from then on.
+    pub(super) at: u64,
+}
+
+impl Former {
+    pub(super) fn of(record: &Grant, at: u64) -> Self {
+        let Grant { deadline, created, last_use, idle, origin, asked, .. } = *record;
+        Self { deadline, created, last_use, idle, origin, asked, at }
+    }
 }
 
 /// A change of the configuration's own grants.
@@ -106,8 +127,12 @@ pub struct Given {
 pub struct Reconciled {
     /// Those that are new.
     pub given: Vec<GrantRecord>,
+    /// The same, for taking them back.
+    pub handed: Vec<Given>,
     /// Those that the configuration has no more.
     pub ended: Vec<GrantRecord>,
+    /// Why others that it has are not given.
+    pub refused: Vec<Refused>,
 }
 
 /// Counts since this process began.

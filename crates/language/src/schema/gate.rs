@@ -1,8 +1,11 @@
 //! `services gate`
 
+use crate::gate::MAX_IDLE_S;
+
 use super::{Key, Kind, Statement, block, keyed, leaf, list};
 
 const SECONDS: Kind = Kind::Number { min: 1, max: 31_536_000 };
+const IDLE_SECONDS: Kind = Kind::Number { min: 1, max: MAX_IDLE_S as u64 };
 
 pub const GATE: Statement = block(
     "gate",
@@ -17,7 +20,7 @@ pub const GATE: Statement = block(
                 leaf(
                     "idle-timeout",
                     "Seconds without a packet of its source after which it ends; never when left out.",
-                    SECONDS,
+                    IDLE_SECONDS,
                 ),
                 list("service", "Services it opens.", Kind::Name("service")),
                 leaf("source-address", "Host or network it is given to.", Kind::BookPrefix),

@@ -111,7 +111,7 @@ pub static COMMANDS: &[Command<Action>] = commands! {
         lan_services::clear_binding(shell, given, out, &CLEAR_DHCPV6_BINDING)
     };
     "clear security flow session" "End sessions; their next packet must be permitted anew", sessions::FILTER, Role::Owner => clear_sessions;
-    "clear security nat source persistent-nat-table" "Forget bindings of persistent-nat; their sessions go on", BINDING, Role::Owner => clear_bindings;
+    "clear security nat source persistent-nat-table" "Forget bindings of persistent-nat; sessions go on, those that began outside until routes change", BINDING, Role::Owner => clear_bindings;
     "clear services gtp-u session" "End sessions of the user plane that were made over the API", one_of!("Only this one", "gtp-u-session"), Role::Owner => clear_gtpu;
     "clear sessions" "End sessions; their next packet must be permitted anew", sessions::FILTER, Role::Owner => clear_sessions;
     "configure" "Enter configuration mode", &[flag("exclusive", "Keep others out")], Role::Owner => configure::enter;

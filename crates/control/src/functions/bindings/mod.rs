@@ -23,6 +23,7 @@ impl Function for Bindings {
 
     /// Behind the tables, so that no packet makes a binding by a rule that is gone.
     fn retire(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
-        remaining(table::prune(&self.0, &candidate.plan, candidate.config))
+        let before = candidate.old.map(|old| &old.config.nat);
+        remaining(table::prune(&self.0, &candidate.plan, candidate.config, before))
     }
 }

@@ -6,8 +6,9 @@ use std::io;
 use std::time::Instant;
 
 use sluice_dataplane::{Dataplane, GrantKey, GrantRecord, GrantSpec, Pick, Refused};
-use sluice_language::config::Prefix;
-use sluice_plan::GatePlan;
+use sluice_language::config::{MAX_IDLE_S, Prefix};
+
+use sluice_plan::{GatePlan, GrantWant};
 
 use crate::api::prefix;
 use crate::api::{GrantRequest, Granted, RevokeRequest, Revoked};
@@ -68,15 +69,16 @@ impl Grants<'_> {
             .zip(&given)
             .map(|(spec, given)| record_of(spec, given.handle, now, self.dataplane.hz()))
             .collect();
-        let (renewed, new): (Vec<usize>, Vec<usize>) = (0..given.len()).partition(|n| given[*n].renewed);
+        let (renewed, new): (Vec<usize>, Vec<usize>) =
+            (0..given.len()).partition(|n| given[*n].renewed.is_some());
         let mut text = vec![];
         for (event, which) in [("grant", &new), ("renew", &renewed)] {
             let records: Vec<GrantRecord> = which.iter().map(|n| records[*n].clone()).collect();
             text.extend(lines(&records, gate, self.dataplane.hz().into(), Act { event, by, reason: None }));
         }
         if let Err(error) = self.audit.write(&text) {
-            // Nobody holds what is not written down.
-            grants.withdraw(given.iter().map(|given| given.handle));
+            // Nobody holds what is not written down, and nobody loses what was.
+            grants.withdraw(&given);
             return Err(GateError::Audit(error));
         }
         Ok(Granted {
@@ -101,44 +103,53 @@ impl Grants<'_> {
         let ended = self.dataplane.grants().collect_ended(self.dataplane.now_jiffies()?)?;
         self.note(&ended, Act { event: "expire", by: "limit", reason: None });
         self.note(&self.dataplane.grants().untold(), FORMER);
+        if let Err(error) = self.audit.settle() {
+            tracing::debug!(%error, "ends of grants wait for the audit");
+        }
         Ok(())
     }
 
-    /// After a commit: grants of services that are gone end, the configuration's own become what it says.
-    pub fn reconcile(&self) -> Result<(), GateError> {
+    /// What a commit with this plan would be refused for.
+    pub fn rehearse(&self) -> Result<(), GateError> {
+        let services = self.plan.services.keys().map(|id| *id as u16).collect();
+        let now = self.dataplane.now_jiffies()?;
+        Ok(self.dataplane.grants().rehearse(&self.wanted(), &services, now)?)
+    }
+
+    fn wanted(&self) -> Vec<GrantSpec> {
+        let spec = |want: &GrantWant| GrantSpec {
+            key: GrantKey { source: want.source.addr, length: want.source.len, service: want.service as u16 },
+            user: want.user.clone(),
+            idle_s: want.idle_s,
+            absolute_s: want.absolute_s,
+        };
+        self.plan.grants.iter().map(spec).collect()
+    }
+
+    /// After a commit: grants of services that are gone end, the configuration's own become what it says. With
+    /// `falls_back` nobody has asked for it: operators' grants wait for one that has their services. Says what is not given.
+    pub fn reconcile(&self, falls_back: bool) -> Result<Vec<String>, GateError> {
         let Self { dataplane, audit, plan: gate } = self;
         let now = dataplane.now_jiffies()?;
         let (grants, hz) = (dataplane.grants(), u64::from(dataplane.hz()));
-        let known = gate.services.keys().map(|id| *id as u16).collect();
-        let gone = grants.revoke(&Pick::ServicesBut(known), now)?;
-        let specs: Vec<GrantSpec> = gate
-            .grants
-            .iter()
-            .map(|want| GrantSpec {
-                key: GrantKey {
-                    source: want.source.addr,
-                    length: want.source.len,
-                    service: want.service as u16,
-                },
-                user: want.user.clone(),
-                idle_s: want.idle_s,
-                absolute_s: want.absolute_s,
-            })
-            .collect();
-        let changed = grants.reconcile(&specs, now)?;
-        let mut text = lines(&gone, gate, hz, Act { reason: Some("service removed"), ..FORMER });
-        text.extend(lines(&grants.untold(), gate, hz, FORMER));
-        if let Ok(changed) = &changed {
-            text.extend(lines(&changed.ended, gate, hz, FORMER));
-            text.extend(lines(&changed.given, gate, hz, Act { event: "grant", ..FORMER }));
-        }
-        if let Err(error) = audit.write(&text) {
-            if let Ok(changed) = &changed {
-                grants.withdraw(changed.given.iter().map(|record| record.handle));
+        let gone = match falls_back {
+            true => vec![],
+            false => {
+                let known = gate.services.keys().map(|id| *id as u16).collect();
+                grants.revoke(&Pick::ServicesBut(known), now)?
             }
+        };
+        let changed = grants.reconcile(&self.wanted(), now)?;
+        self.note(&gone, Act { reason: Some("service removed"), ..FORMER });
+        self.note(&grants.untold(), FORMER);
+        let changed = changed?;
+        self.note(&changed.ended, FORMER);
+        let text = lines(&changed.given, gate, hz, Act { event: "grant", ..FORMER });
+        if let Err(error) = audit.write(&text) {
+            grants.withdraw(&changed.handed);
             return Err(GateError::Audit(error));
         }
-        changed.map(drop).map_err(GateError::from)
+        Ok(changed.refused.iter().map(|refused| format!("services gate grant: {refused}")).collect())
     }
 
     /// What has ended is written down; if that fails, it has ended nevertheless.
@@ -147,8 +158,9 @@ impl Grants<'_> {
             return;
         }
         let text = lines(ended, self.plan, self.dataplane.hz().into(), act);
-        if let Err(error) = self.audit.write(&text) {
-            tracing::error!(%error, count = ended.len(), "the audit cannot be written");
+        if let Err(error) = self.audit.note(&text) {
+            let count = ended.len();
+            tracing::error!(%error, count, "the audit cannot be written; ends of grants are when it can");
         }
     }
 }
@@ -174,11 +186,12 @@ fn spec(request: &GrantRequest, gate: &GatePlan) -> Result<GrantSpec, String> {
         return Err(format!("{reason}; if that is meant, say so with --any-source (`any_source` over HTTP)"));
     }
     let service = read_service(&request.service, gate)?;
-    for (what, seconds) in
-        [("idle_timeout_s", request.idle_timeout_s), ("absolute_timeout_s", request.absolute_timeout_s)]
-    {
-        if seconds.is_some_and(|s| !(1..=31_536_000).contains(&s)) {
-            return Err(format!("{what}: a number from 1 to 31536000"));
+    for (what, seconds, most) in [
+        ("idle_timeout_s", request.idle_timeout_s, MAX_IDLE_S),
+        ("absolute_timeout_s", request.absolute_timeout_s, 31_536_000),
+    ] {
+        if seconds.is_some_and(|s| !(1..=most).contains(&s)) {
+            return Err(format!("{what}: a number from 1 to {most}"));
         }
     }
     Ok(GrantSpec {
@@ -244,11 +257,9 @@ fn pick(request: &RevokeRequest, gate: &GatePlan) -> Result<Pick, String> {
 mod tests {
     use std::path::PathBuf;
 
+    use super::*;
     use sluice_dataplane::{Sizes, cleanup};
     use sluice_language::config::Prefix;
-    use sluice_plan::GrantWant;
-
-    use super::*;
 
     struct Pin(PathBuf);
 
@@ -270,8 +281,52 @@ mod tests {
             GatePlan { services: [(3, "db".to_owned())].into(), grants: vec![want], ..Default::default() };
         for (file, live) in [("/dev/full", 0), ("/dev/null", 1)] {
             let audit = Audit::open(file.as_ref()).unwrap();
-            let done = Grants { dataplane: &dataplane, audit: &audit, plan: &plan }.reconcile();
+            let done = Grants { dataplane: &dataplane, audit: &audit, plan: &plan }.reconcile(false);
             assert_eq!((done.is_ok(), dataplane.grants().live()), (live == 1, live), "{file}");
+        }
+    }
+
+    #[test]
+    fn a_renewal_that_cannot_be_written_down_leaves_the_grant_as_it_was() {
+        let pin = Pin(format!("/sys/fs/bpf/sluice-renewal-{}", std::process::id()).into());
+        let sizes = Sizes { sessions4: 64, sessions6: 32, grants: 64, ..Sizes::default() };
+        let dataplane = Dataplane::open(&pin.0, sizes).unwrap();
+        let plan = GatePlan { services: [(3, "db".to_owned())].into(), ..Default::default() };
+        let ask = |file: &str, seconds| {
+            let audit = Audit::open(file.as_ref()).unwrap();
+            let request = GrantRequest {
+                source: "10.0.1.2".to_owned(),
+                service: "db".to_owned(),
+                user: "alice".to_owned(),
+                absolute_timeout_s: Some(seconds),
+                ..GrantRequest::default()
+            };
+            Grants { dataplane: &dataplane, audit: &audit, plan: &plan }.grant(&[request], "uid 0").is_ok()
+        };
+        let held = || {
+            let list = dataplane.grants().list(dataplane.now_jiffies().unwrap());
+            list.into_iter().map(|record| (record.created, record.deadline)).collect::<Vec<_>>()
+        };
+        assert!(ask("/dev/null", 600));
+        let before = held();
+        assert!(!ask("/dev/full", 60));
+        assert_eq!((before.len(), held()), (1, before));
+    }
+
+    /// Nobody has asked for a configuration that a start falls back to.
+    #[test]
+    fn grants_of_services_that_a_fallback_lacks_wait_for_them() {
+        let pin = Pin(format!("/sys/fs/bpf/sluice-fallback-{}", std::process::id()).into());
+        let sizes = Sizes { sessions4: 64, sessions6: 32, grants: 64, ..Sizes::default() };
+        let dataplane = Dataplane::open(&pin.0, sizes).unwrap();
+        let key = GrantKey { source: "10.0.1.2".parse().unwrap(), length: 32, service: 3 };
+        let spec = GrantSpec { key, user: "alice".to_owned(), idle_s: None, absolute_s: None };
+        dataplane.grants().give(&[spec], dataplane.now_jiffies().unwrap()).unwrap().unwrap();
+        let audit = Audit::open("/dev/null".as_ref()).unwrap();
+        let grants = Grants { dataplane: &dataplane, audit: &audit, plan: &GatePlan::default() };
+        for (falls_back, live) in [(true, 1), (false, 0)] {
+            grants.reconcile(falls_back).unwrap();
+            assert_eq!(dataplane.grants().live(), live, "{falls_back}");
         }
     }
 }

@@ -26,14 +26,14 @@ pub static NAT_BINDINGS: Operation<NoArguments, NatBindingsView> = Operation {
     act: Act::Read(|shared, _| Ok(bindings::view(shared)?)),
 };
 
-/// Forgets bindings; their sessions go on.
+/// Forgets bindings; sessions go on, those that began outside until routes change.
 pub static CLEAR_NAT_BINDINGS: Operation<NoArguments, Cleared> = Operation {
     about: About {
         faults: &[(Fault::Arguments, "the filter cannot be read")],
         ..About::change(
             "clear-nat-bindings",
             "/api/nat/bindings/clear",
-            "Forget which outside endpoints inside ones have; their sessions go on",
+            "Forget which outside endpoints inside ones have; sessions go on, those that began outside until routes change",
             Body::Filter(NatBindingFilter::json_schema),
         )
     },
