@@ -102,7 +102,7 @@ impl Runner {
     }
 
     fn upkeep(&self) {
-        let mut looked = Instant::now();
+        let (mut looked, mut said) = (Instant::now(), String::new());
         loop {
             std::thread::sleep(TICK);
             let mut state = self.state();
@@ -114,18 +114,21 @@ impl Runner {
             let version = self.names.version();
             let mut is_behind = version != state.named;
             if looked.elapsed() > LOOK {
-                is_behind |=
-                    state.rings.has_new_device() || state.running.iter().any(Running::has_new_device);
+                is_behind |= state.has_new_device();
                 looked = Instant::now();
             }
-            if is_behind {
-                let wanted = state.wanted.clone();
-                if let Err(error) = state.apply(&wanted, &self.names) {
-                    tracing::warn!(%error, "listeners stay as they were");
-                    // until another answer comes
-                    state.named = version;
-                }
+            if !is_behind {
+                continue;
             }
+            let wanted = state.wanted.clone();
+            let result = state.apply(&wanted, &self.names).map_err(|error| error.to_string()).err();
+            // until another answer comes
+            state.named = version;
+            let error = result.unwrap_or_default();
+            if error != said && !error.is_empty() {
+                tracing::warn!(error, "listeners stay as they were");
+            }
+            said = error;
         }
     }
 }
@@ -166,6 +169,15 @@ impl State {
         end(go);
         self.named = version;
         committed
+    }
+
+    /// A device that listeners are bound to, or have rings on, is another one by now.
+    fn has_new_device(&self) -> bool {
+        let is_behind = |running: &Running| {
+            let listener = &running.listener;
+            running.has_new_device() || listener.mode == Mode::AfXdp && self.rings.lack(listener)
+        };
+        self.running.iter().any(is_behind)
     }
 
     /// Listeners that are not yet there, at work: all of them or, on an error, none.

@@ -249,10 +249,11 @@ impl Rings {
         Ok(devices)
     }
 
-    /// Whether a device of a listener has been made anew since its rings were opened.
-    pub fn has_new_device(&self) -> bool {
-        let index = |device: &Device| nix::net::if_::if_nametoindex(device.name.as_str());
-        self.devices.iter().any(|device| index(device).is_ok_and(|index| index != device.ifindex))
+    /// Whether the device of a listener is there without rings: it has been made anew, or could not be served yet.
+    pub fn lack(&self, listener: &Listener) -> bool {
+        let (name, _) = device_and_tag(listener);
+        let has = |index| self.devices.iter().any(|device| device.name == name && device.ifindex == index);
+        nix::net::if_::if_nametoindex(name.as_str()).is_ok_and(|index| !has(index))
     }
 
     /// Rings of devices that are gone share memory with nobody any more, and stand in the way of those that have come back.
@@ -283,8 +284,12 @@ impl Rings {
 
     /// Closes everything.
     fn forget(&mut self) {
+        // the thread that looks for next hops has a hold on the sockets, too
+        *self.opener() = None;
         self.shared.ports.retain(|_| false);
-        self.memory = None;
+        if let Some(memory) = self.memory.take() {
+            memory.retain(|_| false);
+        }
     }
 
     /// Puts listeners in force whose devices are there: in one step for each device.
