@@ -36,7 +36,7 @@ static __always_inline __u64 fanout_hash(__u8 family, const __u32 *be_saddr, __u
 
 /*
  * The receiver at a position, NULL while there is none. `hash` is only looked at where turns are not taken; a turn is
- * over once the packet has left (fanout_turn).
+ * over once its receiver is picked and the packet is not handed on to the slow path (fanout_turn).
  */
 static __always_inline struct fanout_receiver *fanout_pick(const struct fanout_listener *listener, __u64 hash,
 							   bool by_turns, const struct fanout_listener_counters *count)

@@ -77,12 +77,21 @@ struct fragment_key {
 	__u32 vlan;
 };
 
+/* So long the pieces of a datagram belong together: as long as Linux keeps them (RFC 791 3.2, net.ipv4.ipfrag_time). */
+#define FRAGMENT_NS (30 * 1000000000ull)
+
+struct fragment_entry {
+	__u64 since;
+	__u32 slot;
+	__u32 unused;
+};
+
 /* Datagrams of which the first fragment was seen; what is old is pushed out. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 8192);
 	__type(key, struct fragment_key);
-	__type(value, __u32);
+	__type(value, struct fragment_entry);
 } fragments SEC(".maps");
 
 struct seen {
@@ -232,20 +241,23 @@ static __always_inline __u32 find(const struct seen *seen)
 
 static __noinline __u32 find_fragment(const struct seen *seen)
 {
+	struct fragment_entry *known, fresh = {.since = bpf_ktime_get_ns()};
 	struct fragment_key key;
-	__u32 *known, slot;
 
 	if (!seen)
 		return RINGS_LISTENERS;
 	key_of(&key, seen);
 	if (seen->fragment == RINGS_LATER) {
 		known = bpf_map_lookup_elem(&fragments, &key);
-		return known ? *known : RINGS_LISTENERS;
+		return known && fresh.since - known->since < FRAGMENT_NS ? known->slot : RINGS_LISTENERS;
 	}
-	slot = find(seen);
-	if (slot < RINGS_LISTENERS)
-		bpf_map_update_elem(&fragments, &key, &slot, BPF_ANY);
-	return slot;
+	fresh.slot = find(seen);
+	/* identifications come again: pieces of this one are not for whom an earlier one was */
+	if (fresh.slot < RINGS_LISTENERS)
+		bpf_map_update_elem(&fragments, &key, &fresh, BPF_ANY);
+	else
+		bpf_map_delete_elem(&fragments, &key);
+	return fresh.slot;
 }
 
 SEC("xdp")

@@ -96,14 +96,15 @@ static __noinline int fanout_send(hook_ctx *ctx, struct packet *p)
 
 	if (!to)
 		return DROP(FANOUT_NO_RECEIVER);
+	/* also where nothing gets there: the next packet is another receiver's */
+	if (!(p->flags & P_FRAGMENT))
+		fanout_turn(listener, count);
 	int verdict = fanout_route(ctx, p, to);
 
 	if (verdict != CONTINUE)
 		return verdict;
 	if (!fanout_rewrite(ctx, p->family, p->l3 & 0x1f, p->flags & P_LATER ? 0 : p->l4 & 0x3fff, to))
 		return DROP(REWRITE_FAILED);
-	if (!(p->flags & P_FRAGMENT))
-		fanout_turn(listener, count);
 	p->fanout_receiver = to->index;
 	return VERDICT_FORWARD;
 }

@@ -28,6 +28,7 @@ macro_rules! drops {
 drops! {
     NoReceiver "no_receiver" "no receiver of the listener is up",
     TooLarge "too_large" "datagram larger than max-packet-size",
+    Empty "empty" "an empty datagram, for which the framing has no message",
     SendFailed "send_failed" "the kernel refused to send it",
     SendBufferFull "send_buffer_full" "the socket towards the receiver stayed full",
     QueueFull "queue_full" "the receiver's queue of messages is full",

@@ -42,28 +42,43 @@ fn round(pool: &Pool, name: &str, check: &HealthCheck, stop: &AtomicBool, change
     let targets: Vec<Arc<Target>> = pool.targets();
     thread::scope(|scope| {
         for target in targets {
-            scope.spawn(move || {
-                let result = ask(check, target.address);
-                if let Err(error) = &result
-                    && is_short_of(error)
-                {
-                    return tracing::warn!(listener = name, receiver = target.name, %error, "it cannot be asked");
-                }
+            let asked = target.clone();
+            let question = move || {
+                let result = ask(check, asked.address);
                 // meanwhile the listener may have ended
-                if stop.load(Ordering::Acquire) || !pool.report(&target, result.is_ok()) {
-                    return;
+                if !stop.load(Ordering::Acquire) && judge(pool, name, &asked, result) {
+                    changed();
                 }
-                let (receiver, address) = (&target.name, target.address);
-                match result {
-                    Ok(()) => tracing::info!(listener = name, receiver, %address, "receiver is up"),
-                    Err(error) => {
-                        tracing::warn!(listener = name, receiver, %address, %error, "receiver is down")
-                    }
-                }
-                changed();
-            });
+            };
+            // that this process may have no more threads says nothing of the receiver
+            if let Err(error) = thread::Builder::new().spawn_scoped(scope, question) {
+                cannot_ask(name, &target, &error);
+            }
         }
     });
+}
+
+fn cannot_ask(name: &str, target: &Target, error: &io::Error) {
+    tracing::warn!(listener = name, receiver = target.name, %error, "it cannot be asked");
+}
+
+/// True when the receiver went up or down.
+fn judge(pool: &Pool, name: &str, target: &Target, result: io::Result<()>) -> bool {
+    if let Err(error) = &result
+        && is_short_of(error)
+    {
+        cannot_ask(name, target, error);
+        return false;
+    }
+    if !pool.report(target, result.is_ok()) {
+        return false;
+    }
+    let (receiver, address) = (&target.name, target.address);
+    match result {
+        Ok(()) => tracing::info!(listener = name, receiver, %address, "receiver is up"),
+        Err(error) => tracing::warn!(listener = name, receiver, %address, %error, "receiver is down"),
+    }
+    true
 }
 
 /// One question; an error says why there is no answer.

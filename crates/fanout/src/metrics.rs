@@ -1,11 +1,12 @@
 //! Counters over HTTP, in the text format of Prometheus.
 
+use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use nix::sys::socket;
@@ -203,12 +204,23 @@ fn drops(page: &mut Page, listeners: &[ListenerReport]) {
     let name = "sluice_fanout_dropped_packets_total";
     let family = page.family(name, Counter, "Datagrams that went nowhere, by reason");
     for listener in listeners {
-        let queues = listener.queues.iter().map(|queue| ("queue", &queue.queue, &queue.drops));
-        let receivers =
-            listener.receivers.iter().map(|receiver| ("receiver", &receiver.name, &receiver.drops));
-        for (what, which, drops) in queues.chain(receivers) {
-            for (reason, count) in drops {
-                family.sample(&[("listener", &listener.name), (what, which), ("reason", reason)], *count);
+        for queue in &listener.queues {
+            for (reason, count) in &queue.drops {
+                family.sample(
+                    &[("listener", &listener.name), ("queue", &queue.queue), ("reason", reason)],
+                    *count,
+                );
+            }
+        }
+        for receiver in &listener.receivers {
+            for (reason, count) in &receiver.drops {
+                let labels = [
+                    ("listener", listener.name.as_str()),
+                    ("receiver", &receiver.name),
+                    ("address", &receiver.address),
+                    ("reason", reason),
+                ];
+                family.sample(&labels, *count);
             }
         }
     }
@@ -231,28 +243,44 @@ struct Serving {
     thread: JoinHandle<()>,
 }
 
-/// How a thread that serves is told to end.
+/// Who is being answered, and how that is told to end.
 #[derive(Debug, Default)]
 struct End {
     is_wanted: AtomicBool,
-    /// Who is being answered.
-    client: Mutex<Option<TcpStream>>,
+    /// In the order in which they came, by number.
+    clients: Mutex<VecDeque<(u64, TcpStream)>>,
 }
 
 impl End {
-    /// False where the end has come.
-    fn begin(&self, client: Option<TcpStream>) -> bool {
-        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
+    fn clients(&self) -> MutexGuard<'_, VecDeque<(u64, TcpStream)>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// False where the end has come. Of too many the one that has taken longest gives way.
+    fn begin(&self, number: u64, client: TcpStream) -> bool {
+        let mut clients = self.clients();
+        if clients.len() >= CLIENTS
+            && let Some((_, longest)) = clients.pop_front()
+        {
+            hang_up(&longest);
+        }
+        clients.push_back((number, client));
         !self.is_wanted.load(Ordering::Acquire)
+    }
+
+    fn done(&self, number: u64) {
+        self.clients().retain(|(other, _)| *other != number);
     }
 
     fn want(&self) {
         self.is_wanted.store(true, Ordering::Release);
-        if let Some(client) = &*self.client.lock().unwrap_or_else(PoisonError::into_inner) {
-            // may have gone by itself
-            let _ = client.shutdown(Shutdown::Both);
-        }
+        self.clients().iter().for_each(|(_, client)| hang_up(client));
     }
+}
+
+fn hang_up(client: &TcpStream) {
+    // it may have gone by itself
+    let _ = client.shutdown(Shutdown::Both);
 }
 
 /// Answers `GET /metrics`, where the configuration in force wants it.
@@ -340,22 +368,43 @@ fn serve_on(wanted: SocketAddr, listener: TcpListener, source: Source) -> io::Re
     let (bound, end) = (listener.local_addr()?, Arc::<End>::default());
     let serving = listener.try_clone()?;
     let told = end.clone();
-    let thread = std::thread::Builder::new().name("fan-metrics".into()).spawn(move || {
-        for stream in serving.incoming() {
-            if !told.begin(stream.as_ref().ok().and_then(|stream| stream.try_clone().ok())) {
+    let thread = Builder::new().name("fan-metrics".into()).spawn(move || {
+        for (number, stream) in (0..).zip(serving.incoming()) {
+            if told.is_wanted.load(Ordering::Acquire) {
                 return;
             }
-            // a client that is slow or gone is its own affair
-            let _ = stream.and_then(|stream| answer(&stream, &source));
-            if !told.begin(None) {
-                return;
+            if let Err(error) = stream.and_then(|stream| begin(number, stream, &told, &source)) {
+                // most of all that there are no descriptors or threads left, which others give back
+                tracing::debug!(%error, "a client of the metrics is not answered");
+                std::thread::sleep(PAUSE);
             }
         }
     })?;
     Ok(Serving { wanted, bound, end, listener, thread })
 }
 
-/// So long the others wait for a client.
+/// Answers a client on a thread of its own: one that is slow or gone is its own affair.
+fn begin(number: u64, stream: TcpStream, end: &Arc<End>, source: &Source) -> io::Result<()> {
+    if !end.begin(number, stream.try_clone()?) {
+        return Ok(());
+    }
+    let (told, source) = (end.clone(), source.clone());
+    let spawned = Builder::new().name("fan-scrape".into()).spawn(move || {
+        // whoever asked has hung up
+        let _ = answer(&stream, &source);
+        told.done(number);
+    });
+    if spawned.is_err() {
+        end.done(number);
+    }
+    spawned.map(drop)
+}
+
+/// So many are answered at a time.
+const CLIENTS: usize = 16;
+/// After a client that could not be taken.
+const PAUSE: Duration = Duration::from_millis(50);
+/// So long a client has for its request and its answer.
 const LONGEST: Duration = Duration::from_secs(2);
 
 /// A connection that ends at a time, however little and often its client reads and writes.
@@ -467,6 +516,18 @@ mod tests {
     }
 
     #[test]
+    fn a_receiver_that_got_another_address_is_two_series() {
+        let mut report = report();
+        let former = ReceiverReport {
+            address: "192.0.2.2:514".into(),
+            is_former: true,
+            ..report.receivers[0].clone()
+        };
+        report.receivers.push(former);
+        judge::read(&page(&[report])).unwrap();
+    }
+
+    #[test]
     fn of_a_receiver_that_has_left_only_counters_remain() {
         let mut report = report();
         report.receivers[0].is_former = true;
@@ -536,10 +597,10 @@ mod tests {
         assert!(get(address, "/metrics").unwrap().starts_with("HTTP/1.1 200"));
         assert!(begun.elapsed() < 3 * LONGEST, "{:?}", begun.elapsed());
         trickle.join().unwrap();
-        let _silent = TcpStream::connect(address).unwrap();
-        while server.serving().as_ref().unwrap().end.client.lock().unwrap().is_none() {
-            std::thread::yield_now();
-        }
+        let _silent: Vec<_> = (0..32).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let begun = Instant::now();
+        assert!(get(address, "/metrics").unwrap().starts_with("HTTP/1.1 200"));
+        assert!(begun.elapsed() < LONGEST / 2, "{:?}", begun.elapsed());
         let begun = Instant::now();
         server.put(None, None, &source).unwrap();
         assert!(begun.elapsed() < LONGEST / 2, "{:?}", begun.elapsed());

@@ -2,13 +2,13 @@
 //! know what they mean is told what the last answers said, at once. So a DNS server that does not answer holds up nothing.
 
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use sluice_language::fan_out::{FanOut, Listener, Receiver, Target};
+use sluice_language::fan_out::{FanOut, Listener, Mode, Receiver, Target, can_receive, comes_back};
 use tokio::sync::Notify;
 
 use crate::lookup::{self, Meaning, REMEMBERED};
@@ -28,6 +28,8 @@ struct State {
     under_way: HashSet<Target>,
     /// Why a name has no answer, so that it is said once.
     failing: HashMap<Target, String>,
+    /// Addresses of receivers that are none, so that it is said once.
+    unfit: HashSet<(String, SocketAddr)>,
     is_running: bool,
 }
 
@@ -61,11 +63,17 @@ impl Names {
     /// listener share is one receiver, of the first. Addresses of the other family are left out where the mode cannot
     /// change it.
     pub fn expand(&self, fan_out: &FanOut) -> FanOut {
-        let state = self.inner.state();
+        let mut state = self.inner.state();
         let mut expanded = fan_out.clone();
+        let binds: Vec<SocketAddr> = fan_out.listeners.iter().map(|listener| listener.bind).collect();
+        let mut unfit = HashSet::new();
         for listener in &mut expanded.listeners {
-            expand(listener, &state.known);
+            expand(listener, &state.known, &binds, &mut unfit);
         }
+        for (receiver, address) in unfit.difference(&state.unfit) {
+            tracing::warn!(receiver, %address, "it resolves to what is no receiver: a listener here, or no host");
+        }
+        state.unfit = unfit;
         expanded
     }
 
@@ -186,7 +194,19 @@ impl State {
     }
 }
 
-fn expand(listener: &mut Listener, known: &HashMap<Target, Meaning>) {
+/// Whether a datagram that goes there would come back, or go to no host.
+fn is_fit(address: SocketAddr, mode: Mode, binds: &[SocketAddr]) -> bool {
+    let is_back = |bind: &SocketAddr| comes_back(*bind, address, |ip: IpAddr| ip.is_loopback());
+    can_receive(address.ip()) && (mode == Mode::TcpForward || !binds.iter().any(is_back))
+}
+
+/// `unfit` gets what names resolve to and is left out.
+fn expand(
+    listener: &mut Listener,
+    known: &HashMap<Target, Meaning>,
+    binds: &[SocketAddr],
+    unfit: &mut HashSet<(String, SocketAddr)>,
+) {
     let mut taken: HashSet<SocketAddr> = listener.receivers.iter().filter_map(Receiver::address).collect();
     let receivers = std::mem::take(&mut listener.receivers);
     for receiver in receivers {
@@ -195,8 +215,11 @@ fn expand(listener: &mut Listener, known: &HashMap<Target, Meaning>) {
             continue;
         }
         for (address, weight) in known.get(&receiver.target).into_iter().flatten() {
-            let is_within_reach =
-                listener.mode.changes_family() || address.is_ipv4() == listener.bind.is_ipv4();
+            let is_within_reach = listener.changes_family() || address.is_ipv4() == listener.bind.is_ipv4();
+            if is_within_reach && !is_fit(*address, listener.mode, binds) {
+                unfit.insert((receiver.name.clone(), *address));
+                continue;
+            }
             if !is_within_reach || !taken.insert(*address) {
                 continue;
             }
@@ -311,8 +334,28 @@ mod tests {
             of.listeners[0].mode = mode;
             assert_eq!(expanded(&names, &of).len(), wanted, "{}", mode.name());
         }
+        (of.listeners[0].mode, of.listeners[0].keep_source) = (Mode::Userspace, true);
+        assert_eq!(expanded(&names, &of), ["a/10.0.0.1"], "a sender that is kept is of one family");
+        of.listeners[0].mode = Mode::Auto;
         of.listeners[0].bind = "[2001:db8::514]:514".parse().unwrap();
         assert_eq!(expanded(&names, &of), ["a/2001:db8::1"]);
+    }
+
+    #[test]
+    fn what_would_come_back_or_is_no_host_is_no_receiver() {
+        let mut of = fan_out("a host a.example\na port 514");
+        let names = Names::default();
+        answer(
+            &names,
+            "a.example",
+            &["0.0.0.0:9", "224.0.0.1:9", "127.0.0.1:9", "127.0.0.2:9", "127.0.0.3:10"],
+        );
+        assert_eq!(expanded(&names, &of), ["a/127.0.0.2", "a/127.0.0.3"]);
+        assert_eq!(names.inner.state().unfit.len(), 3);
+        of.listeners[0].bind = "0.0.0.0:9".parse().unwrap();
+        assert_eq!(expanded(&names, &of), ["a/127.0.0.3"], "who listens everywhere has the loopback, too");
+        of.listeners[0].mode = Mode::TcpForward;
+        assert_eq!(expanded(&names, &of).len(), 3, "a datagram is no connection");
     }
 
     #[test]

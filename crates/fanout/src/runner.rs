@@ -26,9 +26,14 @@ use crate::udp::{Transport, Worker};
 /// How often shares move.
 const TICK: Duration = Duration::from_millis(50);
 
+/// How often it is looked whether devices have been made anew.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// A listener at work.
 struct Running {
     listener: Listener,
+    /// Number of the device that its sockets are bound to.
+    device: Option<u32>,
     pool: Arc<Pool>,
     /// One a worker.
     queues: Vec<Arc<Queue>>,
@@ -97,19 +102,33 @@ impl Runner {
     }
 
     fn upkeep(&self) {
-        while !self.ending.load(Ordering::Acquire) {
+        let (mut looked, mut said) = (Instant::now(), String::new());
+        loop {
             std::thread::sleep(TICK);
             let mut state = self.state();
+            // under the lock: what ends is not started again
+            if self.ending.load(Ordering::Acquire) {
+                return;
+            }
             state.running.iter().for_each(Running::tick);
             let version = self.names.version();
-            if version != state.named {
-                let wanted = state.wanted.clone();
-                if let Err(error) = state.apply(&wanted, &self.names) {
-                    tracing::warn!(%error, "receivers by name stay as they were");
-                    // until another answer comes
-                    state.named = version;
-                }
+            let mut is_behind = version != state.named;
+            if looked.elapsed() > LOOK {
+                is_behind |= state.has_new_device();
+                looked = Instant::now();
             }
+            if !is_behind {
+                continue;
+            }
+            let wanted = state.wanted.clone();
+            let result = state.apply(&wanted, &self.names).map_err(|error| error.to_string()).err();
+            // until another answer comes
+            state.named = version;
+            let error = result.unwrap_or_default();
+            if error != said && !error.is_empty() {
+                tracing::warn!(error, "listeners stay as they were");
+            }
+            said = error;
         }
     }
 }
@@ -127,40 +146,59 @@ impl State {
         let version = names.version();
         let wanted = names.expand(wanted);
         let stays = |r: &Running| {
-            wanted.listeners.iter().any(|l| l.name == r.listener.name && keeps_sockets(&r.listener, l))
+            let same = |l: &Listener| l.name == r.listener.name && keeps_sockets(&r.listener, l);
+            wanted.listeners.iter().any(same) && !r.has_new_device()
         };
         let (stay, go): (Vec<Running>, Vec<Running>) = self.running.drain(..).partition(stays);
         self.running = stay;
-        let fresh: Vec<&Listener> = wanted
-            .listeners
-            .iter()
-            .filter(|l| !self.running.iter().any(|r| r.listener.name == l.name))
-            .collect();
-        let opened: Result<Vec<_>, _> =
-            fresh.into_iter().map(|l| open(l, &go).map(|sockets| (l, sockets))).collect();
-        let by_rings: Vec<&Listener> = wanted.listeners.iter().filter(|l| l.mode == Mode::AfXdp).collect();
-        let prepared = opened.and_then(|opened| self.rings.prepare(&by_rings).map(|()| opened));
-        let opened = match prepared {
-            Ok(opened) => opened,
+        let mut fresh = match self.start(&wanted, &go) {
+            Ok(fresh) => fresh,
             Err(error) => {
                 self.running.extend(go);
                 return Err(error);
             }
         };
-        for (listener, sockets) in opened {
-            let running = Running::start(listener, sockets)?;
-            self.running.push(running);
-        }
+        self.running.append(&mut fresh);
         for running in &mut self.running {
             if let Some(listener) = wanted.listeners.iter().find(|l| l.name == running.listener.name) {
                 running.configure(listener);
             }
         }
         self.share_descriptors();
-        self.commit_rings()?;
+        let committed = self.commit_rings();
         end(go);
         self.named = version;
-        Ok(())
+        committed
+    }
+
+    /// A device that listeners are bound to, or have rings on, is another one by now.
+    fn has_new_device(&self) -> bool {
+        let is_behind = |running: &Running| {
+            let listener = &running.listener;
+            running.has_new_device() || listener.mode == Mode::AfXdp && self.rings.lack(listener)
+        };
+        self.running.iter().any(is_behind)
+    }
+
+    /// Listeners that are not yet there, at work: all of them or, on an error, none.
+    fn start(&mut self, wanted: &FanOut, go: &[Running]) -> Result<Vec<Running>, RunnerError> {
+        let is_new = |l: &&Listener| !self.running.iter().any(|r| r.listener.name == l.name);
+        let fresh: Vec<&Listener> = wanted.listeners.iter().filter(is_new).collect();
+        let new_rings = fresh.iter().filter(|l| l.mode == Mode::AfXdp).count();
+        let opened: Vec<Opened> = fresh.iter().map(|l| open(l, go)).collect::<Result<_, _>>()?;
+        let by_rings: Vec<&Listener> = wanted.listeners.iter().filter(|l| l.mode == Mode::AfXdp).collect();
+        self.rings.prepare(&by_rings, new_rings)?;
+        let mut started = vec![];
+        for (listener, opened) in fresh.into_iter().zip(opened) {
+            let mut running = Running::new(listener, opened.device);
+            let result = running.start(opened.sockets);
+            started.push(running);
+            if let Err(error) = result {
+                end(started);
+                return Err(error);
+            }
+        }
+        Ok(started)
     }
 }
 
@@ -195,8 +233,25 @@ fn end(listeners: Vec<Running>) {
     listeners.into_iter().for_each(Running::end);
 }
 
+/// What a new listener has before it is at work.
+struct Opened {
+    sockets: Vec<UdpSocket>,
+    device: Option<u32>,
+}
+
+/// Number of the device that a listener's sockets are to be bound to; rings look for their own.
+fn device_of(listener: &Listener) -> Result<Option<u32>, RunnerError> {
+    let Some(unit) = listener.interface.as_deref().filter(|_| listener.mode != Mode::AfXdp) else {
+        return Ok(None);
+    };
+    let device = unit.strip_suffix(".0").unwrap_or(unit);
+    let (name, interface) = (listener.name.clone(), device.to_owned());
+    let missing = |_| RunnerError::NoInterface { listener: name, interface };
+    nix::net::if_::if_nametoindex(device).map(Some).map_err(missing)
+}
+
 /// The sockets of a listener; they join those of one that is about to go.
-fn open(listener: &Listener, going: &[Running]) -> Result<Vec<UdpSocket>, RunnerError> {
+fn open(listener: &Listener, going: &[Running]) -> Result<Opened, RunnerError> {
     let (name, address) = (&listener.name, listener.bind);
     let fail = |source: io::Error| match source.kind() {
         io::ErrorKind::AddrInUse => RunnerError::InUse { listener: name.clone(), address },
@@ -212,54 +267,61 @@ fn open(listener: &Listener, going: &[Running]) -> Result<Vec<UdpSocket>, Runner
         }
     };
     if listener.mode == Mode::AfXdp {
-        return Ok(vec![]);
+        return Ok(Opened { sockets: vec![], device: None });
     }
-    if let Some(interface) = &listener.interface {
-        let device = interface.strip_suffix(".0").unwrap_or(interface);
-        nix::net::if_::if_nametoindex(device)
-            .map_err(|_| RunnerError::NoInterface { listener: name.clone(), interface: device.to_owned() })?;
-    }
+    let device = device_of(listener)?;
     if !going.iter().any(|running| same_bind(running.listener.bind, address)) {
-        socket::is_free(address).map_err(fail)?;
+        socket::is_free(address, device).map_err(fail)?;
     }
     let cpus = cpus();
     let workers = listener.workers.map_or(cpus.len(), |workers| workers as usize).max(1);
     // the CPU that has the packet chooses the socket, if every CPU has one
     let of = |worker: usize| (workers == cpus.len() && workers > 1).then(|| cpus[worker]);
-    let one = |worker| socket::listen(address, listener.receive_buffer, of(worker), false);
-    (0..workers).map(one).collect::<io::Result<_>>().map_err(fail)
+    let one = |worker| socket::listen(address, device, listener.receive_buffer, of(worker));
+    let sockets = (0..workers).map(one).collect::<io::Result<_>>().map_err(fail)?;
+    Ok(Opened { sockets, device })
 }
 
 impl Running {
-    fn start(listener: &Listener, sockets: Vec<UdpSocket>) -> Result<Running, RunnerError> {
+    /// With its connections, and without threads.
+    fn new(listener: &Listener, device: Option<u32>) -> Running {
         let pool = Arc::new(Pool::new(listener));
-        let stop = Arc::new(AtomicBool::new(false));
         let connections = (listener.mode == Mode::TcpForward)
             .then(|| Connections::new(pool.clone(), listener.framing, listener.queue_bytes));
         if let Some(connections) = &connections {
             connections.prepare(&pool.table().targets);
         }
-        let mut running = Running {
+        Running {
             listener: listener.clone(),
+            device,
             pool,
             queues: vec![],
             threads: vec![],
-            stop,
+            stop: Arc::new(AtomicBool::new(false)),
             sources: Arc::new(AtomicUsize::new(1)),
             connections,
             is_told: false,
-        };
+        }
+    }
+
+    fn start(&mut self, sockets: Vec<UdpSocket>) -> Result<(), RunnerError> {
         let cpus = cpus();
         for (number, socket) in sockets.into_iter().enumerate() {
-            running.worker(number, socket, cpus.get(number % cpus.len().max(1)).copied())?;
+            self.worker(number, socket, cpus.get(number % cpus.len().max(1)).copied())?;
         }
-        let (pool, stop, name) = (running.pool.clone(), running.stop.clone(), listener.name.clone());
+        let (pool, stop, name) = (self.pool.clone(), self.stop.clone(), self.listener.name.clone());
         let checker = move || health::watch(&pool, &name, &stop, &|| ());
         // nobody waits for its end: it may have just asked receivers that do not answer
         Builder::new().name("fan-health".into()).spawn(checker).map_err(RunnerError::Thread)?;
-        let (workers, bind) = (running.queues.len(), listener.bind);
-        tracing::info!(listener = listener.name, mode = listener.mode.name(), %bind, workers, "listener initialized");
-        Ok(running)
+        let (listener, workers) = (&self.listener, self.queues.len());
+        let (name, mode, bind) = (&listener.name, listener.mode.name(), listener.bind);
+        tracing::info!(listener = name, mode, %bind, workers, "listener initialized");
+        Ok(())
+    }
+
+    /// The device it is bound to is another of the same name by now. One that is away may come back.
+    fn has_new_device(&self) -> bool {
+        self.device.is_some() && device_of(&self.listener).is_ok_and(|index| index != self.device)
     }
 
     fn worker(&mut self, number: usize, socket: UdpSocket, cpu: Option<usize>) -> Result<(), RunnerError> {

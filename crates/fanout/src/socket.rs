@@ -20,14 +20,16 @@ fn open(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, SockProtocol::Udp)?)
 }
 
-/// One of the sockets that share `address`. The first must find the port free, the others join it.
+/// One of the sockets that share `address`, of packets that come by a device alone if there is one. The first must find
+/// the port free, the others join it.
 pub fn listen(
     address: SocketAddr,
+    device: Option<u32>,
     buffer: u32,
     cpu: Option<usize>,
-    transparent: bool,
 ) -> io::Result<UdpSocket> {
     let fd = open(address)?;
+    stay_on(&fd, device)?;
     setsockopt(&fd, sockopt::ReusePort, &true)?;
     let raw = fd.as_raw_fd();
     // more than net.core.rmem_max needs a privilege; without it, as much as there is
@@ -39,24 +41,29 @@ pub fn listen(
     if let Some(cpu) = cpu {
         set_option(raw, libc::SOL_SOCKET, libc::SO_INCOMING_CPU, cpu as i32)?;
     }
-    if transparent {
-        make_transparent(raw, address)?;
-    }
     bind(raw, &SockaddrStorage::from(address))?;
     let socket = UdpSocket::from(fd);
     socket.set_read_timeout(Some(NAP))?;
     Ok(socket)
 }
 
+/// By its number, which needs no privilege where the socket had none before.
+fn stay_on(fd: &OwnedFd, device: Option<u32>) -> io::Result<()> {
+    device.map_or(Ok(()), |index| {
+        set_option(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, index as i32)
+    })
+}
+
 /// From now on nothing comes to a socket that listens; others of its address take it, and what it has stays.
 pub fn retire(socket: &UdpSocket) -> io::Result<()> {
-    // a device that no packet comes by, which also takes it out of the group that shares the address
+    // a device that no packet comes by (one that has another needs CAP_NET_RAW for it), which also takes it out of the group that shares the address
     set_option(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, i32::MAX)
 }
 
 /// Whether another process has the port: its sockets would share our packets.
-pub fn is_free(address: SocketAddr) -> io::Result<()> {
+pub fn is_free(address: SocketAddr, device: Option<u32>) -> io::Result<()> {
     let fd = open(address)?;
+    stay_on(&fd, device)?;
     Ok(bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?)
 }
 

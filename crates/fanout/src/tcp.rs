@@ -1,8 +1,10 @@
 //! Messages over TCP: a connection and a bounded queue for each receiver, so that one that is gone does not hold up the others.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::mem::take;
 use std::net::TcpStream;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -11,14 +13,22 @@ use std::time::{Duration, Instant};
 use sluice_language::fan_out::Framing;
 
 use crate::counters::{Drop as Reason, add};
+use crate::mmsg::set_option;
 use crate::pool::{Pool, Target};
 
 const CONNECT: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(200);
 /// A receiver that takes nothing for so long counts as gone.
 const STALL: Duration = Duration::from_secs(5);
+/// A connection that follows a broken one is trusted when it has lasted so long: some take it and hang up.
+const LASTING: Duration = Duration::from_millis(200);
+/// Seconds without a word after which the kernel asks whether the other end is still there, and between two questions.
+const SILENCE: i32 = 5;
+const ASK_AGAIN: i32 = 2;
 /// How long a worker may go on with a table that still has a receiver that has left.
 const LINGER: Duration = Duration::from_millis(200);
+/// How often a connection on trial is looked at.
+const TRIAL_NAP: Duration = Duration::from_millis(10);
 /// What is still sent when the fan-out ends.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -157,6 +167,9 @@ impl Connections {
 
     /// Puts one message into a receiver's queue, or counts why not.
     pub fn push(&self, target: &Arc<Target>, message: &[u8]) {
+        if is_none(self.framing, message) {
+            return target.counters.drops.add(Reason::Empty, 1);
+        }
         self.queue(target, message.len(), |bytes| frame(self.framing, message, bytes));
     }
 
@@ -202,7 +215,9 @@ impl Connections {
     /// The thread of one receiver.
     fn serve(&self, line: &Line) {
         let mut batch = Batch::default();
-        let mut stream: Option<TcpStream> = None;
+        let mut connection: Option<Connection> = None;
+        // the receiver has left a connection, or has not taken one, since the last that lasted
+        let mut is_doubted = false;
         let mut ended_at = None;
         loop {
             self.wait(line, &mut batch);
@@ -218,17 +233,34 @@ impl Connections {
                     continue;
                 }
             }
-            let Some(open) = stream.as_mut().filter(|open| is_open(open)) else {
-                stream = self.connect(line, &mut batch);
-                continue;
+            let done = match connection.as_mut() {
+                None => connect(line).map(|open| connection = Some(open)),
+                Some(open) if !is_open(&open.stream) => Err(io::Error::other("the receiver has closed it")),
+                Some(open) if is_doubted && open.since.elapsed() < LASTING && !self.ends(line) => {
+                    std::thread::sleep(TRIAL_NAP);
+                    Ok(())
+                }
+                Some(open) => {
+                    if std::mem::take(&mut is_doubted) && self.tell(line, true) {
+                        tracing::info!(receiver = line.target.name, address = %line.target.address, "connected");
+                    }
+                    self.write(line, &mut open.stream, &mut batch)
+                }
             };
-            if let Err(error) = self.write(line, open, &mut batch) {
-                tracing::warn!(receiver = line.target.name, address = %line.target.address, %error, "connection lost");
-                stream = None;
-                self.tell(line, false);
-                self.pass_on(line, &mut batch);
+            if let Err(error) = done {
+                (connection, is_doubted) = (None, true);
+                self.lost(line, &mut batch, &error);
             }
         }
+    }
+
+    /// The receiver is left out, and what waits for it goes elsewhere, until a connection lasts.
+    fn lost(&self, line: &Line, batch: &mut Batch, error: &dyn Display) {
+        if self.tell(line, false) {
+            tracing::warn!(receiver = line.target.name, address = %line.target.address, %error, "no connection");
+        }
+        self.pass_on(line, batch);
+        std::thread::sleep(RETRY);
     }
 
     /// Until there is something to send, or something to look after.
@@ -241,38 +273,13 @@ impl Connections {
         batch.append(&mut queue);
     }
 
-    fn connect(&self, line: &Line, batch: &mut Batch) -> Option<TcpStream> {
-        let opened = TcpStream::connect_timeout(&line.target.address, CONNECT).and_then(|stream| {
-            stream.set_nodelay(true)?;
-            stream.set_write_timeout(Some(Duration::from_millis(100)))?;
-            Ok(stream)
-        });
-        match opened {
-            Ok(stream) => {
-                if self.tell(line, true) {
-                    tracing::info!(receiver = line.target.name, address = %line.target.address, "connected");
-                }
-                Some(stream)
-            }
-            Err(error) => {
-                if self.tell(line, false) {
-                    let (receiver, address) = (&line.target.name, line.target.address);
-                    tracing::warn!(receiver, %address, %error, "cannot connect");
-                }
-                self.pass_on(line, batch);
-                std::thread::sleep(RETRY);
-                None
-            }
-        }
-    }
-
     /// A connection came or went; that of a receiver that has left says nothing of one that has come back. True when
     /// that is news.
     fn tell(&self, line: &Line, connected: bool) -> bool {
         !line.is_gone() && self.pool.connected(&line.target, connected)
     }
 
-    /// Writes the batch. On an error it holds what was not written, from a whole message on.
+    /// Writes the batch, if there is any. On an error it holds what was not written, from a whole message on.
     fn write(&self, line: &Line, stream: &mut TcpStream, batch: &mut Batch) -> io::Result<()> {
         let (mut done, mut since) = (0, Instant::now());
         let result = loop {
@@ -335,6 +342,30 @@ impl Connections {
     }
 }
 
+/// A connection, and when it was made.
+struct Connection {
+    stream: TcpStream,
+    since: Instant,
+}
+
+fn connect(line: &Line) -> io::Result<Connection> {
+    let stream = TcpStream::connect_timeout(&line.target.address, CONNECT)?;
+    stream.set_nodelay(true)?;
+    stream.set_write_timeout(Some(Duration::from_millis(100)))?;
+    notice_silence(&stream)?;
+    Ok(Connection { stream, since: Instant::now() })
+}
+
+/// A host that is gone without a word ends its connection: while something waits to be acknowledged after `STALL`
+/// (RFC 5482, TCP_USER_TIMEOUT), else when it leaves questions unanswered.
+fn notice_silence(stream: &TcpStream) -> io::Result<()> {
+    let raw = stream.as_raw_fd();
+    set_option(raw, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, STALL.as_millis() as i32)?;
+    set_option(raw, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
+    set_option(raw, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, SILENCE)?;
+    set_option(raw, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, ASK_AGAIN)
+}
+
 /// A connection that the receiver has closed is noticed by reading only: the next write would still succeed.
 fn is_open(stream: &TcpStream) -> bool {
     if stream.set_nonblocking(true).is_err() {
@@ -345,6 +376,15 @@ fn is_open(stream: &TcpStream) -> bool {
         Err(error) => error.kind() == io::ErrorKind::WouldBlock,
     };
     stream.set_nonblocking(false).is_ok() && open
+}
+
+/// Whether a framing has no message for a datagram: RFC 6587 knows none without an octet.
+fn is_none(framing: Framing, message: &[u8]) -> bool {
+    match framing {
+        Framing::OctetCounting => message.is_empty(),
+        Framing::Newline => matches!(message, b"" | b"\n"),
+        Framing::LengthPrefix => false,
+    }
 }
 
 /// RFC 6587 section 3.4, or a length before each message.

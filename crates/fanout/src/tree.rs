@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::IpAddr;
 
-use nix::ifaddrs::getifaddrs;
 use sluice_language::fan_out::{FanOut, Mode};
+use sluice_netlink::Routing;
 
 use crate::names::{Names, PATIENCE};
 use crate::yaml::{Loaded, YamlError};
@@ -35,7 +35,7 @@ pub fn from_yaml(loaded: &Loaded, file: &str, names: &Names) -> Result<String, Y
         }
         *known = known.or(mode);
         for address in listener.receivers.iter().filter_map(|r| r.address()) {
-            match device_towards(address) {
+            match device_towards(address.ip()) {
                 Ok(Some(device)) => drop(devices.entry(format!("{device}.0")).or_insert(None)),
                 Ok(None) => {
                     let message = format!(
@@ -79,27 +79,16 @@ fn surroundings(devices: &BTreeMap<String, Option<&str>>) -> String {
 pub fn ways(fan_out: &FanOut, names: &Names) -> BTreeSet<String> {
     let expanded = names.expand(fan_out);
     let receivers = expanded.kernel().flat_map(|listener| &listener.receivers);
-    let addresses: BTreeSet<SocketAddr> = receivers.filter_map(|receiver| receiver.address()).collect();
+    let addresses: BTreeSet<IpAddr> =
+        receivers.filter_map(|receiver| receiver.address()).map(|address| address.ip()).collect();
     addresses.into_iter().filter_map(|address| device_towards(address).ok().flatten()).collect()
 }
 
-/// Device that packets to an address leave through; None = the address is this host's.
-fn device_towards(address: SocketAddr) -> io::Result<Option<String>> {
-    let socket = UdpSocket::bind(if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
-    socket.connect(address)?;
-    let own = socket.local_addr()?.ip();
-    if own == address.ip() {
-        return Ok(None);
-    }
-    let has = |storage: &nix::sys::socket::SockaddrStorage| -> bool {
-        let v4 = storage.as_sockaddr_in().map(|a| IpAddr::from(a.ip()));
-        let v6 = storage.as_sockaddr_in6().map(|a| IpAddr::from(a.ip()));
-        v4.or(v6) == Some(own)
-    };
-    let found = getifaddrs()?.find(|entry| entry.address.as_ref().is_some_and(has));
-    found
-        .map(|entry| Some(entry.interface_name))
-        .ok_or_else(|| io::Error::other("no interface has the way out"))
+/// Device that packets to an address leave through, by the route to it; None = the address is this host's.
+fn device_towards(address: IpAddr) -> io::Result<Option<String>> {
+    let mut routing = Routing::open()?;
+    let hop = routing.next_hop(address)?;
+    if hop.is_local { Ok(None) } else { routing.device(hop.ifindex).map(|device| Some(device.name)) }
 }
 
 #[cfg(test)]
@@ -124,7 +113,9 @@ mod tests {
 
     #[test]
     fn a_receiver_of_this_host_is_told_from_one_elsewhere() {
-        assert_eq!(device_towards("127.0.0.1:9".parse().unwrap()).unwrap(), None);
-        assert_eq!(device_towards("127.0.0.77:9".parse().unwrap()).unwrap().as_deref(), Some("lo"));
+        let towards = |address: &str| device_towards(address.parse().unwrap());
+        for own in ["127.0.0.1", "127.0.0.77", "::1"] {
+            assert_eq!(towards(own).unwrap(), None, "{own}");
+        }
     }
 }

@@ -32,6 +32,8 @@ pub struct Listener {
     pub name: String,
     /// `NAME.UNIT`; only user-space modes do without.
     pub interface: Option<String>,
+    /// Tag of its frames, by the unit's configuration; by its number where nothing else says.
+    pub vlan: Option<u16>,
     /// Where the work is done.
     pub mode: Mode,
     /// Datagrams for this address and port are its own.
@@ -58,6 +60,13 @@ pub struct Listener {
     pub receive_buffer: u32,
     /// None = one a CPU.
     pub workers: Option<u32>,
+}
+
+impl Listener {
+    /// Datagrams of one address family reach receivers of the other.
+    pub fn changes_family(&self) -> bool {
+        self.mode.changes_family(self.keep_source)
+    }
 }
 
 /// Where a listener's datagrams are spread.
@@ -101,9 +110,13 @@ impl Mode {
         matches!(self, Self::Auto | Self::Xdp | Self::TcEbpf)
     }
 
-    /// Datagrams of one address family reach receivers of the other.
-    pub fn changes_family(self) -> bool {
-        matches!(self, Self::Userspace | Self::TcpForward)
+    /// Datagrams of one address family reach receivers of the other; a sender that is kept is of one family.
+    pub fn changes_family(self, keep_source: bool) -> bool {
+        match self {
+            Self::Userspace => !keep_source,
+            Self::TcpForward => true,
+            Self::Auto | Self::Xdp | Self::TcEbpf | Self::AfXdp => false,
+        }
     }
 }
 
@@ -268,6 +281,17 @@ pub const QUEUE_BYTES: u32 = 4 << 20;
 pub const RECEIVE_BUFFER: u32 = 8 << 20;
 /// Default port of `metrics`.
 pub const METRICS_PORT: u16 = 9090;
+
+/// A datagram to a receiver comes back to who listens there. Of addresses that are not the listener's word for word,
+/// `is_own` says which are this host's.
+pub fn comes_back(bind: SocketAddr, receiver: SocketAddr, is_own: impl Fn(IpAddr) -> bool) -> bool {
+    bind == receiver || same_bind(bind, receiver) && is_own(receiver.ip())
+}
+
+/// A datagram can be sent to it, and one host has it.
+pub fn can_receive(address: IpAddr) -> bool {
+    !address.is_unspecified() && !address.is_multicast()
+}
 
 /// Whoever listens on one also gets what is meant for the other.
 pub fn same_bind(a: SocketAddr, b: SocketAddr) -> bool {

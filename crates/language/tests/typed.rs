@@ -375,3 +375,19 @@ fn addresses_published_by_name_need_somebody_who_answers_for_them() {
         config(&text(matching, proxy));
     }
 }
+
+/// Rings see the tag on the wire, not the number of the unit.
+#[test]
+fn a_listener_has_the_tag_of_its_unit() {
+    let interfaces = "set interfaces up0 vlan-tagging\nset interfaces up0 unit 5 vlan-id 100\n\
+                      set security zones security-zone z interfaces up0.5\n";
+    let tag = |interface: &str| {
+        let l = "set services fan-out listener l";
+        let text = format!(
+            "{interfaces}{l} interface {interface}\n{l} mode af-xdp\n{l} address 192.0.2.1\n{l} port 514\n\
+             {l} receiver r address 192.0.2.2\n{l} receiver r port 514\n"
+        );
+        config(&text).fan_out.listeners[0].vlan
+    };
+    assert_eq!(["up0.5", "up1.7", "up1"].map(tag), [Some(100), Some(7), None]);
+}

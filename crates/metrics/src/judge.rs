@@ -1,6 +1,6 @@
 //! What tests compare pages with: pages kept in tests/metrics, and Python's prometheus_client, which knows nothing of our writer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -71,7 +71,17 @@ pub fn read(page: &str) -> Result<Vec<Family>, String> {
             families.len()
         ));
     }
+    if let Some(twice) = twice(&families) {
+        return Err(format!("{} {:?} is there twice", twice.name, twice.labels));
+    }
     Ok(families)
+}
+
+/// prometheus_client takes a series that stands there twice; Prometheus refuses the whole page for it.
+fn twice(families: &[Family]) -> Option<&Sample> {
+    let mut seen = BTreeSet::new();
+    let mut samples = families.iter().flat_map(|family| &family.samples);
+    samples.find(|sample| !seen.insert((&sample.name, &sample.labels)))
 }
 
 /// The system's Python: that is where the package puts its module.
@@ -113,6 +123,7 @@ mod tests {
             ("a type nobody knows", good.replace(" counter", " thing")),
             ("a sample nobody announced", format!("{good}b 1\n")),
             ("a family announced twice", format!("{good}{good}")),
+            ("a sample twice", format!("{good}a_total{{l=\"v\"}} 2\n")),
         ];
         for (what, page) in spoiled {
             assert!(read(&page).is_err(), "{what}");

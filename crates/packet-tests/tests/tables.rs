@@ -1,5 +1,7 @@
 //! Every case of `tests/packet`, on both hooks, by prog-run.
 
+use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
+use nix::unistd::Pid;
 use sluice_packet_tests::case::File;
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::judge::Judge;
@@ -17,6 +19,15 @@ const LEAST_TRANSLATED: usize = 50;
 
 fn files() -> Vec<File> {
     File::all().unwrap_or_else(|error| panic!("{error:#}"))
+}
+
+/// Keeps the thread on the CPU that it is on: each has its own turns of a listener.
+fn stay() {
+    let mut here = CpuSet::new();
+    let pinned = sched_getcpu()
+        .and_then(|cpu| here.set(cpu))
+        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &here));
+    pinned.expect("a CPU that the thread is on");
 }
 
 /// Failures of one file on one hook.
@@ -60,6 +71,7 @@ fn judge(forwarded: &[(Vec<u8>, Vec<u8>)]) -> anyhow::Result<Vec<String>> {
 fn run_all(hook: Hook) {
     let files = files();
     let (failures, watch): (Vec<String>, Watch) = in_thread(move || {
+        stay();
         let idle = |gateway: Gateway| gateway.idle_near_ends().map(|()| gateway);
         let (mut kept, mut watch) = (Kept::new(hook, idle), Watch::default());
         (files.iter().flat_map(|file| run_file(file, hook, &mut kept, &mut watch)).collect(), watch)

@@ -153,6 +153,7 @@ impl Daemon {
 
         // A commit that is under way ends first.
         let _engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
+        reloads.service.end();
         // A socket file that remains shows clients that no daemon listens.
         let _ = std::fs::remove_file(&socket);
         tracing::info!("ended; the data plane keeps forwarding (`sluice cleanup` removes it)");

@@ -61,9 +61,9 @@ impl Memory {
         self.opener.sockets().first().map(|(_, socket)| socket.clone())
     }
 
-    /// Lets go of what is open on a device.
-    pub fn forget(&self, ifindex: u32) {
-        self.opener.sockets().retain(|(of, _)| *of != ifindex);
+    /// Lets go of what is open on devices that `keep` refuses.
+    pub fn retain(&self, keep: impl Fn(u32) -> bool) {
+        self.opener.sockets().retain(|(ifindex, _)| keep(*ifindex));
     }
 
     pub fn serve(&self, ifindex: u32, name: &str, shared: &Shared) -> io::Result<()> {

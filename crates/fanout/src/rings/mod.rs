@@ -96,13 +96,16 @@ pub(crate) struct Rings {
     given: Vec<(u32, IpAddr)>,
 }
 
-/// `left0.100`: tag 100 on left0.
+/// The device that a listener's frames come by, and their tag; 0 = without.
 fn device_and_tag(listener: &Listener) -> (String, u16) {
-    let unit = listener.interface.clone().unwrap_or_default();
-    match unit.rsplit_once('.').and_then(|(device, tag)| Some((device.to_owned(), tag.parse().ok()?))) {
-        Some(found) => found,
-        None => (unit, 0),
-    }
+    let unit = listener.interface.as_deref().unwrap_or_default();
+    let device = unit.rsplit_once('.').map_or(unit, |(device, _)| device);
+    (device.to_owned(), listener.vlan.unwrap_or(0))
+}
+
+/// The device of that name is not the one with that number any more.
+fn is_other(name: &str, ifindex: u32) -> bool {
+    nix::net::if_::if_nametoindex(name) != Ok(ifindex)
 }
 
 fn mode_error(listener: &Listener, reason: String) -> RunnerError {
@@ -111,10 +114,15 @@ fn mode_error(listener: &Listener, reason: String) -> RunnerError {
 
 impl Rings {
     /// Opens what the wanted listeners need beyond what there is. Nothing is taken from the kernel yet, and on an error
-    /// all is as before.
-    pub fn prepare(&mut self, wanted: &[&Listener]) -> Result<(), RunnerError> {
+    /// all is as before, but for devices that are gone. So many of the listeners, `new`, have no slot yet.
+    pub fn prepare(&mut self, wanted: &[&Listener], new: usize) -> Result<(), RunnerError> {
+        self.close_gone();
         let fresh = self.fresh(wanted)?;
         let Some(first) = wanted.first() else { return Ok(()) };
+        // those that go have theirs until others have taken over
+        if self.in_force.len() + new > SLOTS {
+            return Err(mode_error(first, format!("rings serve {SLOTS} listeners at most")));
+        }
         let fail = |error: io::Error| mode_error(first, error.to_string());
         let mut finder = Finder::open().map_err(fail)?;
         refuse_receivers_here(&mut finder, wanted)?;
@@ -241,18 +249,47 @@ impl Rings {
         Ok(devices)
     }
 
+    /// Whether the device of a listener is there without rings: it has been made anew, or could not be served yet.
+    pub fn lack(&self, listener: &Listener) -> bool {
+        let (name, _) = device_and_tag(listener);
+        let has = |index| self.devices.iter().any(|device| device.name == name && device.ifindex == index);
+        nix::net::if_::if_nametoindex(name.as_str()).is_ok_and(|index| !has(index))
+    }
+
+    /// Rings of devices that are gone share memory with nobody any more, and stand in the way of those that have come back.
+    fn close_gone(&mut self) {
+        let is_gone = |device: &Device| is_other(&device.name, device.ifindex);
+        let (gone, stay) = std::mem::take(&mut self.devices).into_iter().partition(is_gone);
+        self.devices = stay;
+        for device in gone {
+            self.end_device(device);
+        }
+        let is_there = |ifindex| nix::net::if_::if_indextoname(ifindex).is_ok();
+        self.shared.ports.retain(is_there);
+        if let Some(memory) = &self.memory {
+            memory.retain(is_there);
+        }
+        if self.devices.is_empty() && self.memory.is_some() {
+            self.forget();
+        }
+    }
+
     /// Closes what is open on a device.
     fn let_go(&self, ifindex: u32) {
         self.shared.ports.retain(|of| of != ifindex);
         if let Some(memory) = &self.memory {
-            memory.forget(ifindex);
+            memory.retain(|of| of != ifindex);
         }
     }
 
     /// Closes everything.
     fn forget(&mut self) {
+        // the thread that looks for next hops has a hold on the sockets, too
+        *self.opener() = None;
         self.shared.ports.retain(|_| false);
-        self.memory = None;
+        if let Some(memory) = self.memory.take() {
+            memory.retain(|_| false);
+        }
     }
 
     /// Puts listeners in force whose devices are there: in one step for each device.
@@ -284,12 +321,13 @@ impl Rings {
         }
         let is_wanted = |device: &Device| {
             wanted.iter().any(|(listener, _)| device_and_tag(listener).0 == device.name)
-                && nix::net::if_::if_nametoindex(device.name.as_str()) == Ok(device.ifindex)
+                && !is_other(&device.name, device.ifindex)
         };
         let (stay, go) = std::mem::take(&mut self.devices).into_iter().partition(is_wanted);
         self.devices = stay;
+        let ways = self.ways(wanted);
         for device in go {
-            self.close(device);
+            self.close(device, &ways);
         }
         self.answer_for(wanted);
         self.look_for_hops(wanted.is_empty())
@@ -303,7 +341,8 @@ impl Rings {
         let Ok(mut finder) = Finder::open() else { return };
         let index_and_address = |listener: &Listener| {
             let (device, tag) = device_and_tag(listener);
-            let unit = if tag == 0 { device } else { format!("{device}.{tag}") };
+            // the device of a tagged unit is called as the unit is
+            let unit = if tag == 0 { &device } else { listener.interface.as_ref()? };
             Some((nix::net::if_::if_nametoindex(unit.as_str()).ok()?, listener.bind.ip()))
         };
         let asked = wanted.iter().filter(|(listener, _)| listener.answer_arp);
@@ -361,13 +400,32 @@ impl Rings {
         Ok(slot)
     }
 
-    fn close(&mut self, mut device: Device) {
-        device.end();
-        self.let_go(device.ifindex);
-        tracing::info!(interface = device.name, "rings closed");
+    /// Devices that lead to receivers of these listeners.
+    fn ways(&self, wanted: &[(&Listener, &Arc<Pool>)]) -> Vec<u32> {
+        let targets = wanted.iter().flat_map(|(_, pool)| pool.targets());
+        let addresses = targets.map(|target| target.address.ip());
+        // without an answer all are kept
+        Finder::open().map_or_else(
+            |_| self.devices.iter().map(|device| device.ifindex).collect(),
+            |mut finder| finder.devices(addresses),
+        )
+    }
+
+    /// It receives no more; what it sends by stays open if it is among the `ways` to receivers of others.
+    fn close(&mut self, device: Device, ways: &[u32]) {
+        let ifindex = device.ifindex;
+        self.end_device(device);
+        if !ways.contains(&ifindex) {
+            self.let_go(ifindex);
+        }
         if self.devices.is_empty() {
             self.forget();
         }
+    }
+
+    fn end_device(&self, mut device: Device) {
+        device.end();
+        tracing::info!(interface = device.name, "rings closed");
     }
 
     /// The thread that keeps next hops as the kernel has them.
@@ -434,7 +492,7 @@ impl Rings {
     /// Sends what was received, and lets everything go.
     pub fn end(&mut self) {
         for device in std::mem::take(&mut self.devices) {
-            self.close(device);
+            self.close(device, &[]);
         }
         self.answer_for(&[]);
         // nothing is wanted any more, so it cannot fail

@@ -178,6 +178,12 @@ impl Ports {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&(ifindex, queue)).cloned()
     }
 
+    /// Whether it is still one of a device's.
+    pub fn has(&self, ifindex: u32, port: &Arc<Port>) -> bool {
+        let ports = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        ports.iter().any(|((of, _), own)| *of == ifindex && Arc::ptr_eq(own, port))
+    }
+
     pub fn insert(&self, ifindex: u32, queue: u32, port: Arc<Port>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert((ifindex, queue), port);
     }

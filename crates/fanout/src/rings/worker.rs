@@ -98,6 +98,7 @@ impl Worker {
 
     /// Nothing is there: takes back what was sent, and waits.
     fn rest(&mut self, lanes: &mut Lanes, stopping: bool) {
+        lanes.refresh(&self.shared, self.queue);
         let waiting = lanes.go_on(&mut self.free);
         self.fill.put(&mut self.free);
         if self.fill.needs_wakeup() {
@@ -120,6 +121,8 @@ impl Lanes {
             return;
         }
         self.versions = versions;
+        // a port that was let go keeps its queue from others as long as anybody holds it
+        self.outlets.retain(|outlet| outlet.owed > 0 || shared.ports.has(outlet.ifindex, &outlet.port));
         let mut before = std::mem::take(&mut self.lanes);
         for (slot, listener) in shared.listeners().iter().enumerate() {
             let known = before.get_mut(slot).and_then(Option::take);
@@ -168,7 +171,8 @@ impl Lanes {
 
     /// Its index; one that was there keeps the index it has.
     fn outlet(&mut self, ifindex: u32, shared: &Shared, queue: u32) -> Option<usize> {
-        if let Some(at) = self.outlets.iter().position(|outlet| outlet.ifindex == ifindex) {
+        let is_it = |o: &Outlet| o.ifindex == ifindex && shared.ports.has(ifindex, &o.port);
+        if let Some(at) = self.outlets.iter().position(is_it) {
             return Some(at);
         }
         let port = shared.ports.get(ifindex, queue % shared.ports.of(ifindex).max(1))?;

@@ -107,7 +107,7 @@ fn a_listener_ends_while_datagrams_come() {
     within("the end", move || own.end());
     stop.store(true, Ordering::Release);
     sender.join().unwrap();
-    socket::is_free(bind).expect("its sockets are closed");
+    socket::is_free(bind, None).expect("its sockets are closed");
 }
 
 #[test]

@@ -20,7 +20,6 @@ fn framing_of_rfc_6587() {
     assert_eq!(framed(Framing::Newline, b"<34>1 hello\n"), b"<34>1 hello\n");
     assert_eq!(framed(Framing::Newline, b"two\nlines"), b"two#012lines\n");
     assert_eq!(framed(Framing::LengthPrefix, b"abc"), b"\0\0\0\x03abc");
-    assert_eq!(framed(Framing::OctetCounting, b""), b"0 ");
 }
 
 #[test]
@@ -126,4 +125,63 @@ fn a_receiver_is_connected_to_before_it_gets_messages_and_until_none_can_come() 
     let counters = &before.targets[0].counters;
     assert_eq!((counters.drops.get(Reason::NoReceiver), crate::counters::get(&counters.waiting)), (1, 0));
     connections.end();
+}
+
+/// A receiver that takes connections and hangs up at once: a port that a proxy keeps open for a program that is gone.
+#[test]
+fn a_receiver_that_hangs_up_at_once_is_left_out() {
+    let hangs_up = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (bad, good) = (hangs_up.local_addr().unwrap(), free());
+    std::thread::spawn(move || hangs_up.incoming().for_each(drop));
+    let lines = collector(good);
+    let two = format!("receiver s address {}\nreceiver s port {}", good.ip(), good.port());
+    let (pool, connections) = connected(&listener(bad, &two));
+    let mut position = 0;
+    let mut push = |message: String| {
+        let table = pool.table();
+        let index = table.pick(&bad, &mut position).unwrap();
+        connections.push(&table.targets[index], message.as_bytes());
+        connections.wake();
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    wait_until("it is left out", || {
+        push("before".to_owned());
+        !pool.view()[0].up
+    });
+    (0..1500).for_each(|number| push(number.to_string()));
+    for number in 0..1500 {
+        let mut all = std::iter::repeat_with(|| lines.recv_timeout(PATIENCE).unwrap());
+        assert_eq!(all.find(|line| line != "before"), Some(number.to_string()));
+    }
+    connections.end();
+}
+
+/// RFC 6587 section 3.4.1 has no message of no length, and an empty line is none of section 3.4.2.
+#[test]
+fn an_empty_datagram_is_no_message_of_syslog() {
+    for (framing, sent) in [(Framing::OctetCounting, 0), (Framing::Newline, 0), (Framing::LengthPrefix, 1)] {
+        let address = free();
+        let received = collector(address);
+        let pool = Arc::new(Pool::new(&listener(address, "")));
+        let connections = Connections::new(pool.clone(), framing, 1 << 20);
+        connections.prepare(&pool.table().targets);
+        let target = pool.table().targets[0].clone();
+        connections.push(&target, b"");
+        connections.end();
+        let counters = &target.counters;
+        assert_eq!((counters.drops.total(), crate::counters::get(&counters.packets)), (1 - sent, sent));
+        drop(received);
+    }
+}
+
+/// A host that is gone without a word leaves the connection as it was.
+#[test]
+fn a_connection_ends_that_nobody_answers_on() {
+    use nix::sys::socket::{getsockopt, sockopt};
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    notice_silence(&stream).unwrap();
+    assert_eq!(getsockopt(&stream, sockopt::TcpUserTimeout).unwrap(), STALL.as_millis() as u32);
+    assert!(getsockopt(&stream, sockopt::KeepAlive).unwrap());
+    assert_eq!(getsockopt(&stream, sockopt::TcpKeepIdle).unwrap(), SILENCE as u32);
 }

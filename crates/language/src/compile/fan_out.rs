@@ -7,7 +7,7 @@ use crate::config::{Gate, Interface, Zone};
 use crate::error::Report;
 use crate::fan_out::{
     Balance, FanOut, Framing, HealthCheck, Listener, MAX_PACKET_SIZE, METRICS_PORT, Method, Mode, NoneLeft,
-    QUEUE_BYTES, RECEIVE_BUFFER, Receiver, Target, same_bind,
+    QUEUE_BYTES, RECEIVE_BUFFER, Receiver, Target, can_receive, comes_back, same_bind,
 };
 use crate::schema::kind::{address, unit};
 
@@ -24,7 +24,7 @@ pub(super) fn compile(top: View, interfaces: &[Interface], report: &mut Report) 
     }
     let binds: Vec<SocketAddr> = found.iter().map(|(listener, _)| listener.bind).collect();
     for (listener, view) in &found {
-        receivers_are_no_listeners(*view, listener, &binds, report);
+        receivers_are_no_listeners(*view, listener, &binds, interfaces, report);
         receivers_are_no_twins(*view, listener, report);
     }
     let metrics = top.path(&["services", "fan-out", "metrics"]).map(metrics);
@@ -66,13 +66,21 @@ fn listener(view: View, interfaces: &[Interface], report: &mut Report) -> Option
         let message = format!("listener `{}` of mode {} has no interface", view.word(), mode.name());
         report.error_help(&view.location(), message, "add `interface`, or choose `mode userspace`");
     }
-    if rings && (bind.is_unspecified() || bind.is_multicast()) {
+    if bind.is_multicast() || rings && bind.is_unspecified() {
         let message =
             format!("listener `{}` of mode {} cannot have address {bind}", view.word(), mode.name());
-        report.error_help(&view.location(), message, "name one address, or choose `mode userspace`");
+        let help = match bind.is_multicast() {
+            true => "name an address of one host: no listener joins a group",
+            false => "name one address, or choose `mode userspace`",
+        };
+        report.error_help(&view.location(), message, help);
     }
-    let receivers: Vec<Receiver> =
-        view.entries(&["receiver"]).filter_map(|entry| receiver(entry, bind, mode, report)).collect();
+    let vlan = view.value(&["interface"]).and_then(|name| tag(name, mode, interfaces, report));
+    let changes_family = mode.changes_family(view.has("keep-source"));
+    let receivers: Vec<Receiver> = view
+        .entries(&["receiver"])
+        .filter_map(|entry| receiver(entry, bind, changes_family, report))
+        .collect();
     if view.entries(&["receiver"]).next().is_none() {
         let message = format!("listener `{}` has no receiver", view.word());
         report.error_help(&view.location(), message, "add `receiver NAME` with `address` and `port`");
@@ -80,6 +88,7 @@ fn listener(view: View, interfaces: &[Interface], report: &mut Report) -> Option
     Some(Listener {
         name: view.word().to_owned(),
         interface,
+        vlan,
         mode,
         bind: SocketAddr::new(bind, port),
         balance: choice(view, "balance", &Balance::ALL, Balance::name).unwrap_or_default(),
@@ -114,7 +123,22 @@ fn known_unit(view: View, mode: Mode, interfaces: &[Interface], report: &mut Rep
     Some(format!("{name}.{number}"))
 }
 
-fn receiver(view: View, bind: IpAddr, mode: Mode, report: &mut Report) -> Option<Receiver> {
+/// Tag of a unit's frames. Rings see one tag; a unit that nobody configures is named after its own.
+fn tag(view: View, mode: Mode, interfaces: &[Interface], report: &mut Report) -> Option<u16> {
+    let (name, number) = unit(view.word()).ok()?;
+    let units = interfaces.iter().filter(|i| i.name == name).flat_map(|i| &i.units);
+    let Some(unit) = units.clone().find(|unit| unit.number == number) else {
+        return u16::try_from(number).ok().filter(|number| *number > 0);
+    };
+    let vlan = unit.vlan?;
+    if mode == Mode::AfXdp && vlan.inner.is_some() {
+        let message = format!("rings take no frames of interface `{}`: {vlan}", view.word());
+        report.error_help(&view.location(), message, "choose a unit with one tag, or `mode auto`");
+    }
+    Some(vlan.id)
+}
+
+fn receiver(view: View, bind: IpAddr, changes_family: bool, report: &mut Report) -> Option<Receiver> {
     let port: Option<u16> = number(view, "port");
     let one = view.value(&["address"]).and_then(|a| address(a.word()).ok());
     let host = view.value(&["host"]).map(|name| name.word().to_owned());
@@ -131,14 +155,17 @@ fn receiver(view: View, bind: IpAddr, mode: Mode, report: &mut Report) -> Option
         }
     };
     if let Target::Address(address) = target
-        && !mode.changes_family()
+        && !changes_family
         && address.is_ipv4() != bind.is_ipv4()
     {
         let message = format!("receiver `{}` is not of the address family of its listener", view.word());
-        report.error_help(&view.location(), message, "only user-space modes change the family");
+        report.error_help(
+            &view.location(),
+            message,
+            "only user-space modes change the family, without `keep-source`",
+        );
     }
-    let bad = |address: IpAddr| address.is_unspecified() || address.is_multicast();
-    if one.is_some_and(bad) {
+    if one.is_some_and(|address| !can_receive(address)) {
         let message = format!("receiver `{}` cannot have this address", view.word());
         report.error_help(&view.location(), message, "expected the address of a host");
     }
@@ -151,11 +178,22 @@ fn receiver(view: View, bind: IpAddr, mode: Mode, report: &mut Report) -> Option
 }
 
 /// A datagram must never come back to who spreads it.
-fn receivers_are_no_listeners(view: View, listener: &Listener, binds: &[SocketAddr], report: &mut Report) {
+fn receivers_are_no_listeners(
+    view: View,
+    listener: &Listener,
+    binds: &[SocketAddr],
+    interfaces: &[Interface],
+    report: &mut Report,
+) {
+    let units = interfaces.iter().flat_map(|interface| &interface.units);
+    let is_own = |ip: IpAddr| {
+        ip.is_loopback()
+            || units.clone().any(|unit| unit.inet.iter().chain(&unit.inet6).any(|own| own.addr == ip))
+    };
     for entry in view.entries(&["receiver"]) {
         let Some(receiver) = listener.receivers.iter().find(|r| r.name == entry.word()) else { continue };
         let Some(address) = receiver.address() else { continue };
-        let loops = binds.contains(&address);
+        let loops = binds.iter().any(|bind| comes_back(*bind, address, is_own));
         if loops && listener.mode != Mode::TcpForward {
             let message = format!("receiver `{}` is a listener itself: {address}", receiver.name);
             report.error_help(&entry.location(), message, "packets would go round in a circle; name another");

@@ -149,3 +149,20 @@ fn a_way_that_comes_up_behind_the_reading_of_the_file_is_taken() {
         drop(fanout);
     }
 }
+
+/// A route whose source address is on the loopback, as those of unnumbered devices: the way is the route's device.
+#[test]
+fn the_way_to_a_receiver_is_the_device_of_its_route() {
+    let site = site("fan-unnumbered");
+    site.gateway.ip("addr add 10.99.0.1/32 dev lo").unwrap();
+    site.gateway.ip("route add 10.98.0.1/32 via 10.71.2.11 src 10.99.0.1").unwrap();
+    site.right.ip("addr add 10.98.0.1/32 dev lo").unwrap();
+    let sink = Sink::udp(&site.right, "10.98.0.1:5514");
+    let text = format!(
+        "listeners: [{{name: test, interface: left0, mode: tc_ebpf, bind: \"{LISTENER}\", \
+         downstream: [{{name: r, address: \"10.98.0.1:5514\"}}]}}]\nmetrics: {{bind: \"127.0.0.1:9090\"}}\n"
+    );
+    let _fanout = FanOut::start(&site, &text);
+    send(&site.left, LISTENER, 0..300, 20_000, 1);
+    wait_until("all messages", PATIENCE, || sink.got() >= 300);
+}

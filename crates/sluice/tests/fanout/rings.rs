@@ -209,6 +209,72 @@ fn tags_are_told_apart_and_taken_off() {
     assert_eq!(fanout.sum("sluice_fanout_received_packets_total", ""), 300);
 }
 
+const FRAGMENTS: &str = r#"
+import socket, struct
+wire = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+def send(fragment, data):
+    ip = struct.pack('!BBHHHBBH', 0x45, 0, 0, 7, fragment, 64, 17, 0)
+    ip += socket.inet_aton('10.71.1.2') + socket.inet_aton('10.71.1.1')
+    wire.sendto(ip + data, ('10.71.1.1', 0))
+for port in (514, 515):
+    send(0x2000, struct.pack('!HHHH', 4000, port, 40, 0) + b'x' * 16)
+send(3, b'y' * 16)
+"#;
+
+/// Identifications come again: the rest of a datagram is not the listener's because one before it was.
+#[test]
+fn fragments_of_another_datagram_with_the_same_identification_are_left_to_the_kernel() {
+    let site = site("fan-xsk-id");
+    let _sinks = sinks_at(&site, receiver);
+    let other = Sink::udp(&site.gateway, "10.71.1.1:515");
+    let _fanout = FanOut::start(&site, &yaml("af_xdp", ""));
+    site.left.run("python3", ["-c", FRAGMENTS]).unwrap();
+    wait_until("the whole of the other", Duration::from_secs(5), || other.got() == 1);
+}
+
+/// Listeners on both sides, whose receivers are behind the other's interface.
+#[test]
+fn a_listener_that_leaves_takes_no_way_from_another() {
+    let site = site("fan-xsk-both");
+    let sinks = sinks_at(&site, receiver);
+    let one = yaml("af_xdp", "");
+    let both = one.replace(
+        "listeners:\n",
+        "listeners:\n  - {name: back, interface: right0, mode: af_xdp, bind: \"10.71.2.1:514\", \
+         downstream: [{name: r, address: \"10.71.1.2:5514\"}]}\n",
+    );
+    let fanout = FanOut::start(&site, &both);
+    send(&site.left, LISTENER, 0..300, RATE, 1);
+    wait_until("all messages", PATIENCE, || total(&sinks) == 300);
+    fanout.rewrite(&one);
+    wait_until("the reload", PATIENCE, || fanout.words().contains("rings closed"));
+    for round in 1..=5 {
+        // next hops are looked up every second, and a ring that is taken is waited for
+        std::thread::sleep(Duration::from_millis(1100));
+        send(&site.left, LISTENER, 300 * round..300 * (round + 1), RATE, 1);
+    }
+    wait_until("all messages without the other", PATIENCE, || total(&sinks) == 1800);
+    fanout.assert_balanced();
+}
+
+/// A network card that was reset, a VLAN device made by a script.
+#[test]
+fn an_interface_that_is_made_anew_is_served_again() {
+    for mode in ["af_xdp", "userspace"] {
+        let site = site(&format!("fan-anew-{mode}"));
+        let sinks = sinks_at(&site, receiver);
+        let fanout = FanOut::start(&site, &yaml(mode, ""));
+        send(&site.left, LISTENER, 0..300, RATE, 1);
+        wait_until("all messages", PATIENCE, || total(&sinks) == 300);
+        widen(&site);
+        wait_until("it is served again", PATIENCE, || {
+            send(&site.left, LISTENER, 0..30, RATE, 1);
+            total(&sinks) > 300
+        });
+        fanout.end();
+    }
+}
+
 /// Rings on XDP and the data plane on tc, on one interface and in one process.
 #[test]
 fn rings_run_beside_the_data_plane() {

@@ -186,6 +186,42 @@ fn a_dead_tcp_receiver_stalls_nobody() {
     assert!(count() > u64::from(MESSAGES) * 3 / 4, "{}", count());
 }
 
+/// What comes to a listener's address by another interface is not the listener's.
+#[test]
+fn an_interface_keeps_others_out() {
+    let site = site("fan-user-if");
+    let sinks = sinks_at(&site, receiver);
+    let fanout = FanOut::start(&site, &yaml("userspace", ""));
+    assert!(site.pings(&site.right, "10.71.1.1"));
+    send(&site.right, LISTENER, 1000..1300, RATE, 1);
+    send(&site.left, LISTENER, 0..300, RATE, 1);
+    wait_until("all messages", PATIENCE, || total(&sinks) >= 300);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_all_once(&sinks, 300);
+    assert_eq!(fanout.sum("sluice_fanout_received_packets_total", ""), 300);
+}
+
+/// Also inside the gateway daemon.
+#[test]
+fn messages_that_wait_at_the_end_have_a_moment() {
+    let site = site("fan-tcp-end");
+    let plane = "listeners:\n  - {name: plane, interface: left0, mode: tc_ebpf, bind: \"10.71.1.1:515\", \
+                 downstream: [{name: p, address: \"10.71.2.12:5514\"}]}\n";
+    let text = format!(
+        "{plane}  - {{name: test, mode: tcp_forward, bind: \"{LISTENER}\", settings: {{none_left: all}}, \
+         downstream: [{{name: r, address: \"{}\"}}]}}\nmetrics: {{bind: \"127.0.0.1:9090\"}}\n",
+        receiver(0)
+    );
+    let fanout = FanOut::start(&site, &text);
+    send(&site.left, LISTENER, 0..300, RATE, 1);
+    wait_until("they wait", PATIENCE, || fanout.sum("sluice_fanout_waiting_messages", "") == 300);
+    kill(Pid::from_raw(fanout.pid()), Signal::SIGTERM).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    let sink = Sink::tcp(&site.right, &receiver(0));
+    fanout.end();
+    wait_until("they arrive", PATIENCE, || sink.got() == 300);
+}
+
 #[test]
 fn it_runs_without_privileges() {
     let site = site("fan-nobody");

@@ -113,6 +113,18 @@ impl FanOutService {
         state.runner.as_ref().map_or(Ok(()), |runner| runner.apply(wanted))
     }
 
+    /// The listeners of user space send what waits, and end; checks do, too.
+    pub fn end(&self) {
+        let runner = {
+            let mut state = self.state();
+            state.keep(|_| false);
+            state.runner.take()
+        };
+        if let Some(runner) = runner {
+            runner.end();
+        }
+    }
+
     /// Leaves receivers that are known to be down out of the tables that are about to be loaded. The checks go on with the
     /// configuration in force until [`FanOutService::finish`].
     pub fn overlay(&self, plan: &mut Plan, wanted: &FanOut) {
