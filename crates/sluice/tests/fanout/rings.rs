@@ -254,6 +254,7 @@ fn a_listener_that_leaves_takes_no_way_from_another() {
         send(&site.left, LISTENER, 300 * round..300 * (round + 1), RATE, 1);
     }
     wait_until("all messages without the other", PATIENCE, || total(&sinks) == 1800);
+    assert!(!fanout.words().contains("no tx ring"), "{}", fanout.words());
     fanout.assert_balanced();
 }
 
