@@ -38,7 +38,7 @@ const MAY: &[(&str, &[&str])] = &[
         &["answer_zone", "egress_grant", "grant_revoked", "nat_changed", "session_revoked", "ttl_exceeded"],
     ),
     ("lines6", &["nat64_extension", "nat64_udp_checksum"]),
-    ("unanswered_sessions", &["answer_zone"]),
+    ("unanswered_sessions", &["answer_zone", "nat_changed"]),
     // a session's number is drawn, and kept for the next one of this CPU (`spares`)
     ("lines4", &["egress_conflict", "nat_no_address", "nat_ports_exhausted"]),
     ("shared4", &["egress_conflict", "nat_no_address", "nat_ports_exhausted"]),
