@@ -40,7 +40,7 @@ enum ClearWhat {
 
 #[derive(Subcommand)]
 enum ClearNat {
-    /// Forget which outside endpoints inside ones have; sessions go on, those that began outside until routes change
+    /// Forget which outside endpoints inside ones have; their sessions go on
     PersistentNatTable {
         #[command(flatten)]
         filter: Given<NatBindingFilter>,

@@ -6,7 +6,6 @@ use std::time::Instant;
 use sluice_dataplane::Dataplane;
 
 use crate::commit::record::Record;
-use crate::events::oversize::Unfragmented;
 use crate::functions::dhcp::clients::Clients;
 use crate::functions::frr::Frr;
 use crate::functions::gate::audit::Audit;
@@ -19,6 +18,7 @@ use crate::state::dhcp_server::DhcpServerState;
 use crate::state::draft::Drafts;
 use crate::state::recent_drops::RecentDrops;
 use crate::state::session_log::SessionLog;
+use crate::state::unfragmented::Unfragmented;
 
 pub struct Shared {
     pub dataplane: Arc<Dataplane>,

@@ -8,7 +8,7 @@ use std::net::SocketAddrV6;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use sluice_abi::PIECE_MARK;
 use sluice_dataplane::{Oversize, Unfit};
 
 use crate::commit::Shared;
+use crate::state::unfragmented::Unfragmented;
 
 /// Reads packets for as long as the process lives.
 pub fn start(shared: Arc<Shared>) -> io::Result<()> {
@@ -33,7 +34,7 @@ pub fn start(shared: Arc<Shared>) -> io::Result<()> {
                 let Err(lost) = packet.map_err(Lost::from).and_then(|packet| senders.send(&packet)) else {
                     return;
                 };
-                shared.unfragmented.count(lost);
+                count(&shared.unfragmented, lost);
                 warning.say(lost, &shared.unfragmented);
             },
         );
@@ -69,30 +70,14 @@ impl From<Errno> for Lost {
     }
 }
 
-/// Packets that NAT64 was to fragment and that did not leave whole, since the daemon started.
-#[derive(Debug, Default)]
-pub struct Unfragmented {
-    pub late: AtomicU64,
-    pub malformed: AtomicU64,
-    pub busy: AtomicU64,
-    pub refused: AtomicU64,
-}
-
-impl Unfragmented {
-    fn count(&self, lost: Lost) {
-        let counter = match lost {
-            Lost::Unfit(Unfit::Late) => &self.late,
-            Lost::Unfit(Unfit::Malformed) => &self.malformed,
-            Lost::Busy => &self.busy,
-            Lost::Refused(_) => &self.refused,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn all(&self) -> u64 {
-        let counters = [&self.late, &self.malformed, &self.busy, &self.refused];
-        counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum()
-    }
+fn count(counts: &Unfragmented, lost: Lost) {
+    let counter = match lost {
+        Lost::Unfit(Unfit::Late) => &counts.late,
+        Lost::Unfit(Unfit::Malformed) => &counts.malformed,
+        Lost::Busy => &counts.busy,
+        Lost::Refused(_) => &counts.refused,
+    };
+    counter.fetch_add(1, Ordering::Relaxed);
 }
 
 /// At most one a second.
@@ -152,7 +137,7 @@ mod tests {
     fn what_is_lost_is_counted_by_its_reason() {
         let counts = Unfragmented::default();
         let lost = [Unfit::Late.into(), Unfit::Malformed.into(), Errno::EAGAIN.into(), Errno::ENOBUFS.into()];
-        lost.into_iter().chain([Errno::ENETDOWN.into()]).for_each(|lost| counts.count(lost));
+        lost.into_iter().chain([Errno::ENETDOWN.into()]).for_each(|lost| count(&counts, lost));
         let by_reason = [&counts.late, &counts.malformed, &counts.busy, &counts.refused];
         assert_eq!(by_reason.map(|count| count.load(Ordering::Relaxed)), [1, 1, 2, 1]);
         assert_eq!(counts.all(), 5);

@@ -14,3 +14,4 @@ pub mod pins;
 pub mod recent_drops;
 pub mod session_log;
 pub mod store;
+pub mod unfragmented;

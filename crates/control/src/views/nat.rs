@@ -18,9 +18,9 @@ use crate::api::nat::{
 };
 use crate::api::protocol;
 use crate::commit::Shared;
-use crate::events::oversize::Unfragmented;
 use crate::state::active::Active;
 use crate::state::error::AskError;
+use crate::state::unfragmented::Unfragmented;
 
 fn unfragmented(counts: &Unfragmented) -> NatUnfragmentedView {
     let [late, malformed, busy, refused] = [&counts.late, &counts.malformed, &counts.busy, &counts.refused]

@@ -30,6 +30,10 @@ impl Rotated {
     pub fn open(names: &[String]) -> Result<Rotated, CaptureError> {
         let is_file = |name: &String| Path::new(name).metadata().is_ok_and(|metadata| metadata.is_file());
         let mut names = names.to_vec();
+        for name in names.iter().filter(|name| *name != "-" && !Path::new(name).exists()) {
+            // says so
+            FileSource::open(name)?;
+        }
         // What comes through a pipe can be read only once.
         if names.iter().all(is_file) {
             let first_time = |name: &String| match FileSource::open(name) {
