@@ -203,25 +203,18 @@ fn receivers(page: &mut Page, listeners: &[ListenerReport]) {
 fn drops(page: &mut Page, listeners: &[ListenerReport]) {
     let name = "sluice_fanout_dropped_packets_total";
     let family = page.family(name, Counter, "Datagrams that went nowhere, by reason");
+    let mut each = |whose: &[(&'static str, &str)], drops: &[(&'static str, u64)]| {
+        for (reason, count) in drops {
+            family.sample(&[whose, &[("reason", *reason)]].concat(), *count);
+        }
+    };
     for listener in listeners {
+        let of = ("listener", listener.name.as_str());
         for queue in &listener.queues {
-            for (reason, count) in &queue.drops {
-                family.sample(
-                    &[("listener", &listener.name), ("queue", &queue.queue), ("reason", reason)],
-                    *count,
-                );
-            }
+            each(&[of, ("queue", &queue.queue)], &queue.drops);
         }
         for receiver in &listener.receivers {
-            for (reason, count) in &receiver.drops {
-                let labels = [
-                    ("listener", listener.name.as_str()),
-                    ("receiver", &receiver.name),
-                    ("address", &receiver.address),
-                    ("reason", reason),
-                ];
-                family.sample(&labels, *count);
-            }
+            each(&[of, ("receiver", &receiver.name), ("address", &receiver.address)], &receiver.drops);
         }
     }
 }

@@ -160,6 +160,13 @@ pub struct Unit {
     pub dhcpv6: Option<Dhcpv6Client>,
 }
 
+impl Unit {
+    /// Configured addresses of both families, each with the length of its subnet.
+    pub fn addresses(&self) -> impl Iterator<Item = &Prefix> + Clone {
+        self.inet.iter().chain(&self.inet6)
+    }
+}
+
 /// Tags of a unit's frames; VLANs are 1..=4094.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Vlan {

@@ -234,7 +234,7 @@ fn two_runs_share_a_database_and_do_not_mix() {
 fn channels_that_come_back_after_eviction_are_one_flow() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("results.db");
-    let info = RunInfo { source: "test".to_owned(), interval_ns: SECOND, detail: Detail::Full };
+    let info = of_test();
     let options = sluice_monitor::analysis::Options { max_channels: 16, ..Default::default() };
     let mut link = Link::new(40, 20_000, 1_000_000);
     let mut database = Database::create(&path, &info).unwrap();
@@ -257,7 +257,7 @@ fn channels_that_come_back_after_eviction_are_one_flow() {
 #[test]
 fn files_that_are_not_ours_are_left_alone() {
     let folder = tempfile::tempdir().unwrap();
-    let info = RunInfo { source: "test".to_owned(), interval_ns: SECOND, detail: Detail::Full };
+    let info = of_test();
     let text = folder.path().join("notes.txt");
     std::fs::write(&text, "a file of somebody, long enough to be looked at by a reader of headers").unwrap();
     for path in [&text, &folder.path().join("other.db")] {
@@ -274,21 +274,30 @@ fn files_that_are_not_ours_are_left_alone() {
     assert!(error.contains("does not exist") && error.contains("--db"), "{error}");
 }
 
+fn of_test() -> RunInfo {
+    RunInfo { source: "test".to_owned(), interval_ns: SECOND, detail: Detail::Full }
+}
+
+/// Results that go to a database, and who holds it since.
+fn locked(path: &Path) -> (Outputs, Connection) {
+    let mut outputs = Outputs::default();
+    outputs.push(Box::new(Database::create(path, &of_test()).unwrap()));
+    let other = Connection::open(path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    (outputs, other)
+}
+
 #[test]
 fn a_locked_database_is_named_and_the_analysis_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("results.db");
-    let info = RunInfo { source: "test".to_owned(), interval_ns: SECOND, detail: Detail::Full };
-    let mut outputs = Outputs::default();
-    outputs.push(Box::new(Database::create(&path, &info).unwrap()));
-    let other = Connection::open(&path).unwrap();
-    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (mut outputs, other) = locked(&path);
     let summary = run(&mut link(), &mut outputs);
     assert_eq!(summary.frames, 60_000, "the analysis went on");
     let [error] = &outputs.errors[..] else { panic!("{:?}", outputs.errors) };
     assert!(error.to_string().contains("locked by another program"), "{error}");
     // What cannot be opened is said at once.
-    let error = Database::create(&path, &info).err().unwrap();
+    let error = Database::create(&path, &of_test()).err().unwrap();
     assert!(matches!(error, DatabaseError::Locked { .. }), "{error}");
     other.execute_batch("ROLLBACK").unwrap();
     let run = Reader::open(&path).unwrap().run(None).unwrap();
@@ -310,11 +319,7 @@ fn feed(sink: &mut dyn Sink, from: u64, count: u64) {
 fn results_wait_for_a_database_that_is_locked_for_long() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("results.db");
-    let info = RunInfo { source: "test".to_owned(), interval_ns: SECOND, detail: Detail::Full };
-    let mut outputs = Outputs::default();
-    outputs.push(Box::new(Database::create(&path, &info).unwrap()));
-    let other = Connection::open(&path).unwrap();
-    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (mut outputs, other) = locked(&path);
     for round in 0..26 {
         feed(&mut outputs, round, 1);
         std::thread::sleep(Duration::from_millis(500));

@@ -439,7 +439,7 @@ impl Gateway {
         let prefixes: Vec<_> = units
             .flat_map(|(device, unit)| {
                 let number = self.plan.kernel.instance_of(&device).map_or(0, |own| own.number);
-                unit.inet.iter().chain(&unit.inet6).map(move |prefix| (number, *prefix))
+                unit.addresses().map(move |prefix| (number, *prefix))
             })
             .collect();
         // what is several things at once is most of all an address

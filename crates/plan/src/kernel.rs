@@ -325,7 +325,7 @@ fn add_pool_routes(wants: &mut KernelWants, config: &Config) {
         else {
             continue;
         };
-        let own = || unit.inet.iter().chain(&unit.inet6).map(|prefix| network(*prefix));
+        let own = || unit.addresses().map(|prefix| network(*prefix));
         let is_connected =
             |prefix: &Prefix| own().any(|own| own.len <= prefix.len && contains(own, prefix.addr));
         for prefix in pool.prefixes.iter().filter(|prefix| !is_connected(prefix)) {
@@ -357,7 +357,7 @@ fn dead_units(config: &Config, environment: &Environment) -> Vec<DeadUnit> {
             false if environment.is_absent(&interface.name) => "not here",
             false => return None,
         };
-        let prefixes = unit.inet.iter().chain(&unit.inet6).copied().collect();
+        let prefixes = unit.addresses().copied().collect();
         Some(DeadUnit { name: format!("{}.{}", interface.name, unit.number), why, prefixes })
     };
     units.filter_map(dead).collect()
@@ -366,10 +366,8 @@ fn dead_units(config: &Config, environment: &Environment) -> Vec<DeadUnit> {
 /// Whether any address, route or listener is of this family, or none is of any: then all that passes is meant.
 fn speaks_of(config: &Config, v4: bool) -> bool {
     let units = config.interfaces.iter().flat_map(|interface| &interface.units);
-    let mut families: Vec<bool> = units
-        .flat_map(|unit| unit.inet.iter().chain(&unit.inet6))
-        .map(|prefix| prefix.addr.is_ipv4())
-        .collect();
+    let mut families: Vec<bool> =
+        units.flat_map(|unit| unit.addresses()).map(|prefix| prefix.addr.is_ipv4()).collect();
     let instances = config.routing_instances.iter().flat_map(|instance| &instance.static_routes);
     families
         .extend(config.static_routes.iter().chain(instances).map(|route| route.destination.addr.is_ipv4()));
@@ -453,7 +451,7 @@ fn add_unit(
     if !up {
         return Ok(());
     }
-    for prefix in unit.inet.iter().chain(&unit.inet6) {
+    for prefix in unit.addresses() {
         wants.addresses.push((device.clone(), *prefix));
     }
     if is_managed(config, interface, unit) {

@@ -528,7 +528,7 @@ fn unit_info(managed: &units::Managed, index: u32, hook: IngressHook, mtu: u16) 
         vlan: unit.vlan,
         mtu,
         hook,
-        addresses: unit.inet.iter().chain(&unit.inet6).copied().collect(),
+        addresses: unit.addresses().copied().collect(),
         description: unit.description.clone().or_else(|| interface.description.clone()),
     }
 }

@@ -12,7 +12,7 @@ use super::delegated::DelegatedRoutes;
 use crate::commit::Shared;
 use crate::functions::dhcp_server::kea;
 use crate::functions::dhcp_server::process::{self, Place};
-use crate::kernel::Address;
+use crate::kernel::{Address, Link};
 use crate::state::dhcp_server::ServerState;
 
 const PERIOD: Duration = Duration::from_millis(500);
@@ -89,7 +89,7 @@ impl Supervisor {
             _ if links.is_empty() => {}
             Ok(Some(text)) => {
                 self.idle = false;
-                self.serve(shared, text);
+                self.serve(shared, &links, text);
             }
             Ok(None) if !self.idle => self.end(),
             Ok(None) => {}
@@ -107,12 +107,12 @@ impl Supervisor {
         );
     }
 
-    fn serve(&mut self, shared: &Shared, text: String) {
+    fn serve(&mut self, shared: &Shared, links: &[Link], text: String) {
         self.notice_end();
         if self.running.is_none() {
             self.adopt();
         }
-        let devices = devices(shared, &text, self.place.family());
+        let devices = devices(shared, links, &text, self.place.family());
         match &self.running {
             Some(running) if running.text != text => self.reload(text, "the configuration has changed"),
             Some(_) if self.devices != devices && self.devices.is_some() => {
@@ -222,8 +222,7 @@ impl Supervisor {
 }
 
 /// Indices and addresses of the devices that are served; None = they cannot be read now.
-fn devices(shared: &Shared, text: &str, family: Family) -> Option<Vec<(u32, String)>> {
-    let links = shared.kernel.links().ok()?;
+fn devices(shared: &Shared, links: &[Link], text: &str, family: Family) -> Option<Vec<(u32, String)>> {
     let served = links.iter().filter(|link| link.up && text.contains(&format!("\"{}\"", link.name)));
     let indices: Vec<u32> = served.map(|link| link.index).collect();
     let addresses = shared.kernel.addresses().ok()?;

@@ -1,6 +1,6 @@
 //! Kernel changes of one commit, each with its undo.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 
 use sluice_language::config::Prefix;
@@ -94,33 +94,17 @@ impl Changes {
         Ok(())
     }
 
-    /// Has devices whose packets XDP judges leave VLAN tags where it sees them, and those with tagged units receive what those
-    /// are sent. Says what was changed for it.
+    /// What devices receive of frames with tags ([`tags`]). Says what was changed.
     pub fn tags(&mut self, wants: &KernelWants) -> Result<Tags, KernelError> {
         let mut changed = Tags::new();
-        for device in &wants.tags_in_frames {
-            let taken_out = |reason: String| KernelError {
-                action: format!(
-                    "have {device} leave VLAN tags in its frames (`ethtool -K {device} rxvlan off`)"
-                ),
-                reason,
-                advice: "use mode tc, which sees them wherever they are",
-            };
-            let features = ethtool::switch_off(device, &tags::TAKEN_OUT)
-                .map_err(|error| taken_out(error.to_string()))?;
-            if features.is_empty() {
-                continue;
+        for link in self.kernel.links()? {
+            let mut settings = vec![];
+            let done = tags::change(&self.kernel, &link, wants, &mut settings);
+            if !settings.is_empty() {
+                self.done.push(Done::Tags(Tags::from([(link.name.clone(), settings.clone())])));
+                changed.insert(link.name, settings);
             }
-            self.changed(&mut changed, device, features);
-            let still = ethtool::which_are_on(device, &tags::TAKEN_OUT);
-            if let Some(feature) = still.map_err(|error| taken_out(error.to_string()))?.first() {
-                return Err(taken_out(format!("its driver keeps {feature} on")));
-            }
-        }
-        let tagged: BTreeSet<&String> = wants.tagged().collect();
-        for link in self.kernel.links()?.iter().filter(|link| tagged.contains(&link.name)) {
-            let settings = tags::let_through(&self.kernel, link)?;
-            self.changed(&mut changed, &link.name, settings);
+            done?;
         }
         Ok(changed)
     }
@@ -128,13 +112,6 @@ impl Changes {
     /// What no unit needs any more. Returns what failed.
     pub fn put_back(&self, changed: &Tags) -> Vec<String> {
         tags::put_back(&self.kernel, changed)
-    }
-
-    fn changed(&mut self, tags: &mut Tags, device: &str, settings: Vec<String>) {
-        if !settings.is_empty() {
-            tags.entry(device.to_owned()).or_default().extend(settings.clone());
-            self.done.push(Done::Tags(Tags::from([(device.to_owned(), settings)])));
-        }
     }
 
     fn pair(&mut self, pair: &VlanPair, links: &[Link]) -> Result<(), KernelError> {

@@ -84,14 +84,31 @@ pub fn sender(device: &str) -> io::Result<Sender> {
     Ok(Sender { checksums_left: has(&CHECKSUMS), tags_beside: has(&TAGS_SENT) })
 }
 
-/// Switches features off; those that were on.
-pub fn switch_off(device: &str, names: &[&str]) -> io::Result<Vec<String>> {
-    let on = which_are_on(device, names)?;
-    if !on.is_empty() {
-        let features = Features::read(device)?;
-        features.switch(device, &features.numbers(names), false)?;
+/// What became of features that were to be off.
+#[derive(Debug, Default)]
+pub struct Switched {
+    /// They were on.
+    pub off: Vec<String>,
+    /// The driver keeps them on.
+    pub kept: Vec<String>,
+}
+
+/// Switches features off; without a word where the device has no features.
+pub fn switch_off(device: &str, names: &[&str]) -> io::Result<Switched> {
+    let features = match Features::read(device) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return Ok(Switched::default()),
+        features => features?,
+    };
+    let on = features.numbers(names);
+    if on.is_empty() {
+        return Ok(Switched::default());
     }
-    Ok(on)
+    features.switch(device, &on, false)?;
+    let now = Features::read(device)?;
+    let (kept, off): (Vec<_>, Vec<_>) = on.into_iter().partition(|number| now.is_active(*number));
+    let named =
+        |numbers: Vec<usize>| numbers.into_iter().map(|number| features.names[number].clone()).collect();
+    Ok(Switched { off: named(off), kept: named(kept) })
 }
 
 /// Switches a feature on.
@@ -99,15 +116,6 @@ pub fn switch_on(device: &str, name: &str) -> io::Result<()> {
     let features = Features::read(device)?;
     let number = features.names.iter().position(|known| known == name);
     number.map_or(Ok(()), |number| features.switch(device, &[number], true))
-}
-
-/// Which of these features are on: none where a device has no features.
-pub fn which_are_on(device: &str, names: &[&str]) -> io::Result<Vec<String>> {
-    let features = match Features::read(device) {
-        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return Ok(vec![]),
-        features => features?,
-    };
-    Ok(features.numbers(names).into_iter().map(|number| features.names[number].clone()).collect())
 }
 
 /// Features by number: their names, and whether they are on.

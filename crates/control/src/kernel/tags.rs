@@ -10,7 +10,7 @@ use crate::kernel::{Kernel, KernelError, Link, ethtool};
 pub type Tags = BTreeMap<String, Vec<String>>;
 
 /// These take tags out of the frames, where XDP cannot see them.
-pub const TAKEN_OUT: [&str; 2] = ["rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"];
+const TAKEN_OUT: [&str; 2] = ["rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"];
 /// These let through VLANs that the kernel knows, and it knows none of ours.
 const FILTERS: [&str; 2] = ["rx-vlan-filter", "rx-vlan-stag-filter"];
 /// Flags as `ip link` calls them.
@@ -19,18 +19,46 @@ const ALL_MULTICAST: &str = "allmulti";
 /// What filters is below these devices, which pass a flag on to it, and no feature.
 const UPPER: [&str; 2] = ["bond", "team"];
 
-/// Has a device with tagged units receive what is sent to those: no filter of VLANs, none of multicast groups, which are joined
-/// on the units' own devices. Where a filter of VLANs stays, a promiscuous device is without. Says what was changed.
-pub fn let_through(kernel: &Kernel, link: &Link) -> Result<Vec<String>, KernelError> {
+/// Has a device whose packets XDP judges leave VLAN tags where it sees them, and one with tagged units receive what those are
+/// sent. What was changed is added to `changed`, also on an error.
+pub fn change(
+    kernel: &Kernel,
+    link: &Link,
+    wants: &KernelWants,
+    changed: &mut Vec<String>,
+) -> Result<(), KernelError> {
+    if wants.tags_in_frames.contains(&link.name) {
+        leave_in(&link.name, changed)?;
+    }
+    if wants.tagged().any(|tagged| *tagged == link.name) {
+        let_through(kernel, link, changed)?;
+    }
+    Ok(())
+}
+
+fn leave_in(device: &str, changed: &mut Vec<String>) -> Result<(), KernelError> {
+    let taken_out = |reason: String| KernelError {
+        action: format!("have {device} leave VLAN tags in its frames (`ethtool -K {device} rxvlan off`)"),
+        reason,
+        advice: "use mode tc, which sees them wherever they are",
+    };
+    let switched = ethtool::switch_off(device, &TAKEN_OUT).map_err(|error| taken_out(error.to_string()))?;
+    changed.extend(switched.off);
+    let kept = switched.kept.first();
+    kept.map_or(Ok(()), |feature| Err(taken_out(format!("its driver keeps {feature} on"))))
+}
+
+/// No filter of VLANs, none of multicast groups, which are joined on the units' own devices. Where a filter of VLANs stays, a
+/// promiscuous device is without.
+fn let_through(kernel: &Kernel, link: &Link, changed: &mut Vec<String>) -> Result<(), KernelError> {
     let device = &link.name;
-    let mut changed = ethtool::switch_off(device, &FILTERS).unwrap_or_else(|error| {
-        tracing::debug!(%device, %error, "its filter of VLANs stays");
-        vec![]
+    let switched = ethtool::switch_off(device, &FILTERS).unwrap_or_else(|error| {
+        tracing::debug!(%device, %error, "its filter of VLANs is as it was");
+        ethtool::Switched::default()
     });
+    changed.extend(switched.off);
     let is_upper = link.kind.as_deref().is_some_and(|kind| UPPER.contains(&kind));
-    let still = ethtool::which_are_on(device, &FILTERS).unwrap_or_default();
-    changed.retain(|feature| !still.contains(feature));
-    if (is_upper || !still.is_empty()) && !link.promiscuous {
+    if (is_upper || !switched.kept.is_empty()) && !link.promiscuous {
         kernel.set_promiscuous(link.index, device, true)?;
         changed.push(PROMISCUOUS.to_owned());
     }
@@ -38,21 +66,17 @@ pub fn let_through(kernel: &Kernel, link: &Link) -> Result<Vec<String>, KernelEr
         kernel.set_all_multicast(link.index, device, true)?;
         changed.push(ALL_MULTICAST.to_owned());
     }
-    Ok(changed)
+    Ok(())
 }
 
 /// Changes again what somebody has changed back, and says what.
 pub fn restore(kernel: &Kernel, links: &[Link], wants: &KernelWants) -> Vec<String> {
     let mut restored = vec![];
     for link in links {
-        let (device, mut settings) = (&link.name, vec![]);
-        if wants.tags_in_frames.contains(device) {
-            settings.extend(ethtool::switch_off(device, &TAKEN_OUT).unwrap_or_default());
-        }
-        if wants.tagged().any(|tagged| tagged == device) {
-            settings.extend(let_through(kernel, link).unwrap_or_default());
-        }
-        restored.extend(settings.iter().map(|setting| format!("{setting} of {device}")));
+        let mut settings = vec![];
+        // what cannot be is told by the next commit
+        let _ = change(kernel, link, wants, &mut settings);
+        restored.extend(settings.iter().map(|setting| format!("{setting} of {}", link.name)));
     }
     restored
 }

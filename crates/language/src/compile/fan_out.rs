@@ -186,10 +186,8 @@ fn receivers_are_no_listeners(
     report: &mut Report,
 ) {
     let units = interfaces.iter().flat_map(|interface| &interface.units);
-    let is_own = |ip: IpAddr| {
-        ip.is_loopback()
-            || units.clone().any(|unit| unit.inet.iter().chain(&unit.inet6).any(|own| own.addr == ip))
-    };
+    let is_own =
+        |ip: IpAddr| ip.is_loopback() || units.clone().any(|unit| unit.addresses().any(|own| own.addr == ip));
     for entry in view.entries(&["receiver"]) {
         let Some(receiver) = listener.receivers.iter().find(|r| r.name == entry.word()) else { continue };
         let Some(address) = receiver.address() else { continue };

@@ -180,7 +180,7 @@ fn pools(gtp_u: View, around: &Around, report: &mut Report) -> Vec<MobilePool> {
         if let Some(interface) = mobile {
             let prefixes = prefixes.into_iter().map(|(prefix, _)| prefix).collect();
             let unit = around.unit(&interface).map(|(_, unit)| unit);
-            let own = unit.into_iter().flat_map(|unit| unit.inet.iter().chain(&unit.inet6));
+            let own = unit.into_iter().flat_map(|unit| unit.addresses());
             let gateway = own.map(|prefix| prefix.addr).collect();
             pools.push(MobilePool { name: view.word().to_owned(), prefixes, interface, gateway });
         }
@@ -228,7 +228,7 @@ fn pool_prefix(
     for interface in around.interfaces {
         for unit in &interface.units {
             let name = format!("{}.{}", interface.name, unit.number);
-            let subnets = unit.inet.iter().chain(&unit.inet6);
+            let subnets = unit.addresses();
             let clash = subnets.filter(|_| Some(name.as_str()) != mobile).find(|own| overlap(own, &prefix));
             if let Some(own) = clash {
                 let (addr, len) = (own.addr, own.len);

@@ -72,7 +72,7 @@ impl<'a> Instances<'a> {
         for interface in interfaces {
             for unit in &interface.units {
                 let own = subnets.entry(self.of(&format!("{}.{}", interface.name, unit.number))).or_default();
-                own.extend(unit.inet.iter().chain(&unit.inet6));
+                own.extend(unit.addresses());
             }
         }
         subnets

@@ -50,8 +50,7 @@ pub(crate) fn warnings(config: &Config) -> Vec<Warning> {
 /// The unit whose subnet has the address.
 fn towards(config: &Config, address: IpAddr) -> Option<String> {
     let all = config.interfaces.iter().flat_map(|i| i.units.iter().map(move |unit| (i, unit)));
-    let mut near =
-        all.filter(|(_, unit)| unit.inet.iter().chain(&unit.inet6).any(|prefix| contains(*prefix, address)));
+    let mut near = all.filter(|(_, unit)| unit.addresses().any(|prefix| contains(*prefix, address)));
     near.next().map(|(interface, unit)| unit_name(interface, unit))
 }
 

@@ -44,7 +44,7 @@ impl<'a> Pools<'a> {
         let own = units
             .flat_map(|(interface, unit)| {
                 let instance = name_of(config, &unit_name(interface, unit));
-                unit.inet.iter().chain(&unit.inet6).map(move |prefix| (instance, prefix.addr))
+                unit.addresses().map(move |prefix| (instance, prefix.addr))
             })
             .collect();
         let mut pools = Pools {

@@ -113,7 +113,7 @@ fn would_make(plan: &Plan, config: &Config, then: &SourceAction, binding: &Bindi
 /// Whether a unit has an address, by the configuration or, where it gives none, by a lease or by others.
 fn is_of_unit(plan: &Plan, config: &Config, address: IpAddr) -> bool {
     let units = config.interfaces.iter().flat_map(|interface| &interface.units);
-    let configured = units.flat_map(|unit| unit.inet.iter().chain(&unit.inet6));
+    let configured = units.flat_map(|unit| unit.addresses());
     let learned = plan.environment.netdevs.values().flat_map(|device| &device.learned);
     configured.chain(learned).any(|prefix| prefix.addr == address)
 }

@@ -211,11 +211,7 @@ impl Client4 {
 
     /// Until the next look: nothing that is sent would have an answer.
     fn is_deaf(&mut self, error: &io::Error) {
-        let note = format!("no socket: {error}");
-        if self.note != note {
-            tracing::error!(interface = self.unit, %error, "DHCP: the device cannot be listened to");
-        }
-        self.note = note;
+        note_no_socket("DHCP", &self.unit, &mut self.note, error);
         if self.state != State::Released {
             self.state = State::Down;
         }
@@ -590,8 +586,17 @@ fn listens_to(config: &DhcpClient, server: Ipv4Addr) -> bool {
     config.server.is_none_or(|only| only == server)
 }
 
+/// Says once that a client of either protocol cannot listen to its device.
+pub(super) fn note_no_socket(protocol: &str, interface: &str, note: &mut String, error: &io::Error) {
+    let now = format!("no socket: {error}");
+    if *note != now {
+        tracing::error!(interface, %error, "{protocol}: the device cannot be listened to");
+    }
+    *note = now;
+}
+
 /// RFC 2131, section 4.1: doubled each time.
-fn backoff(first_s: u32, sent: u32) -> Duration {
+pub(super) fn backoff(first_s: u32, sent: u32) -> Duration {
     let doubled = u64::from(first_s) << sent.saturating_sub(1).min(6);
     Duration::from_secs(doubled).min(LONGEST_PAUSE)
 }

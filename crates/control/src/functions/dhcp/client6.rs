@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use sluice_language::dhcp::Dhcpv6Client;
 
 use super::chance::{self, Sparing};
-use super::client4::{Around, Client};
+use super::client4::{Around, Client, backoff, note_no_socket};
 use super::lease::{Given, Lease6, Until};
 use super::placed6::is_to;
 use super::reply6::{Judged, judge};
@@ -201,11 +201,7 @@ impl Client6 {
 
     /// Until the next look: nothing that is sent would have an answer.
     fn is_deaf(&mut self, error: &io::Error) {
-        let note = format!("no socket: {error}");
-        if self.note != note {
-            tracing::error!(interface = self.unit, %error, "DHCPv6: the device cannot be listened to");
-        }
-        self.note = note;
+        note_no_socket("DHCPv6", &self.unit, &mut self.note, error);
         if self.state != State::Released {
             self.state = State::Down;
         }
@@ -521,11 +517,10 @@ impl Client6 {
 
     /// Section 14.1: a server that refuses again and again is asked less and less often.
     fn hold_back(&mut self) {
-        let pause = Duration::from_secs(1 << self.refusals.min(6));
-        if self.refusals > 0 {
-            self.next = Some(Instant::now() + chance::about(pause));
-        }
         self.refusals += 1;
+        if self.refusals > 1 {
+            self.next = Some(Instant::now() + chance::about(backoff(1, self.refusals)));
+        }
     }
 
     fn start_over(&mut self, around: &Around<'_>, why: &str) {

@@ -273,11 +273,7 @@ impl Book {
         let in_service = |(interface, unit): &&(&Interface, &Unit)| !interface.disabled && !unit.disabled;
         let addresses = |(interface, unit): &(&Interface, &Unit)| {
             let device = device_of(interface, unit);
-            unit.inet
-                .iter()
-                .chain(&unit.inet6)
-                .map(move |prefix| (device.clone(), *prefix))
-                .collect::<Vec<_>>()
+            unit.addresses().map(move |prefix| (device.clone(), *prefix)).collect::<Vec<_>>()
         };
         // clients stand in the main instance, and the networks of others may have the same addresses
         let is_here = |own: &&(&Interface, &Unit)| {

@@ -205,8 +205,7 @@ pub fn forget_advertisements(kernel: &Kernel, device: &str) {
 }
 
 fn set_advertisements(kernel: &Kernel, device: &str, values: [&str; 3]) {
-    let takes = || sysctl(&format!("net/ipv6/conf/{device}/accept_ra")).is_ok_and(|now| now == "2");
-    let had_one = takes();
+    let took_them = sysctl(&format!("net/ipv6/conf/{device}/accept_ra")).is_ok_and(|now| now == "2");
     for (name, value) in ["accept_ra", "accept_ra_defrtr", "ra_defrtr_metric"].into_iter().zip(values) {
         let path = format!("net/ipv6/conf/{device}/{name}");
         // one that is not there belongs to a device that has gone, or to a later kernel
@@ -216,7 +215,7 @@ fn set_advertisements(kernel: &Kernel, device: &str, values: [&str; 3]) {
             tracing::warn!(%error, "DHCPv6: router advertisements are taken otherwise than configured");
         }
     }
-    if had_one
+    if took_them
         && (values[0], values[1]) != ("2", "1")
         && let Ok(ifindex) = if_nametoindex(device)
         && let Err(error) = kernel.forget_routers(ifindex)

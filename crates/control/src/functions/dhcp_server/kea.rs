@@ -35,8 +35,7 @@ pub fn text(config: &Config, is_here: impl Fn(&str) -> bool, place: &Place) -> i
         return Ok(None);
     }
     let units = config.interfaces.iter().flat_map(|interface| &interface.units);
-    let own: Vec<IpAddr> =
-        units.flat_map(|unit| unit.inet.iter().chain(&unit.inet6)).map(|own| own.addr).collect();
+    let own: Vec<IpAddr> = units.flat_map(|unit| unit.addresses()).map(|own| own.addr).collect();
     let lent: Vec<Value> = served.iter().map(|(subnet, device)| lent(subnet, device, &own)).collect();
     let mut server = common(place, &served);
     let configuration = match family {

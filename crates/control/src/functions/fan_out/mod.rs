@@ -64,7 +64,7 @@ impl Function for FanOut {
 /// Without what asks the kernel for interfaces that are not here, or for their addresses.
 pub fn possible(config: &Config, environment: &Environment) -> language::FanOut {
     let absent = || config.interfaces.iter().filter(|interface| environment.is_absent(&interface.name));
-    let has = |unit: &Unit, ip: IpAddr| unit.inet.iter().chain(&unit.inet6).any(|own| own.addr == ip);
+    let has = |unit: &Unit, ip: IpAddr| unit.addresses().any(|own| own.addr == ip);
     let is_away = |ip: IpAddr| absent().flat_map(|interface| &interface.units).any(|unit| has(unit, ip));
     let leaves = |listener: &language::Listener| {
         let by = listener.interface.as_deref().map(|unit| unit.split('.').next().unwrap_or(unit));

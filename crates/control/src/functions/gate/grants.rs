@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use sluice_dataplane::{Dataplane, GrantKey, GrantRecord, GrantSpec, Pick, Refused};
 use sluice_language::config::{MAX_IDLE_S, Prefix};
-
 use sluice_plan::{GatePlan, GrantWant};
 
 use crate::api::prefix;
@@ -257,9 +256,10 @@ fn pick(request: &RevokeRequest, gate: &GatePlan) -> Result<Pick, String> {
 mod tests {
     use std::path::PathBuf;
 
-    use super::*;
     use sluice_dataplane::{Sizes, cleanup};
     use sluice_language::config::Prefix;
+
+    use super::*;
 
     struct Pin(PathBuf);
 

@@ -171,11 +171,7 @@ impl<'a> Around<'a> {
             let message = format!("two pools have networks of `{unit}`");
             report.error_help(&view.location(), message, "leave the network of one address to its hosts");
         }
-        let own = self
-            .interfaces
-            .iter()
-            .flat_map(|own| &own.units)
-            .flat_map(|unit| unit.inet.iter().chain(&unit.inet6));
+        let own = self.interfaces.iter().flat_map(|own| &own.units).flat_map(|unit| unit.addresses());
         let own: HashSet<IpAddr> = own.map(|own| own.addr).collect();
         let hosts = first.iter().flat_map(|(subnet, _)| &subnet.hosts);
         for host in hosts.filter(|host| own.contains(&host.address)) {

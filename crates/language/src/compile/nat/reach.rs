@@ -163,7 +163,7 @@ fn subnets(interfaces: &[Interface]) -> impl Iterator<Item = (String, Prefix)> {
     interfaces.iter().flat_map(|interface| {
         interface.units.iter().flat_map(move |unit| {
             let name = format!("{}.{}", interface.name, unit.number);
-            unit.inet.iter().chain(&unit.inet6).map(move |prefix| (name.clone(), *prefix))
+            unit.addresses().map(move |prefix| (name.clone(), *prefix))
         })
     })
 }
